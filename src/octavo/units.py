@@ -26,7 +26,7 @@ def parse_bytes(text: str, *, may_be_zero: bool = False) -> int:
     units = _DECIMAL if suffix == "b" else _BINARY
     size = _whole(text, float(number) * units[prefix] if "." in number else int(number) * units[prefix])
     if size > MOST_BYTES:
-        raise InputError(f"{text!r} is too large; it must be below 2^63")
+        raise InputError(f"{text!r} is too large; it must be below 8 EiB")
     return size
 
 

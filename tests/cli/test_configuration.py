@@ -6,6 +6,7 @@ import pytest
 
 from octavo.cli.setting import CATALOGUES, EPP, ROUTE, SERVE
 from octavo.cli.setting_sources import gather, picker_settings_from, router_settings_from, settings_from
+from octavo.cli.setting_text import kinds_of
 from octavo.errors import InputError
 from octavo.hashing import DEFAULT_ALGORITHM, HASH_ALGORITHMS
 
@@ -178,3 +179,22 @@ def test_an_endpoint_picker_too(octavo, tmp_path):
 
 def test_every_setting_says_what_it_is():
     assert [key for one in CATALOGUES for key, setting in one.settings.items() if not setting.text] == []
+
+
+def bounds_of(kind):
+    """The least and the most that numbers of a type may be, as a sentence may name them."""
+    for one in kinds_of(kind):
+        for bound in (getattr(one, name, None) for name in ("ge", "gt", "le", "lt")):
+            if bound is not None:
+                yield f"{bound:.15g}"
+
+
+def test_the_refusal_of_a_setting_says_what_is_allowed():
+    """Both bounds of a number; and how a list or a mapping is written."""
+    settings = [setting for one in CATALOGUES for setting in one.settings.values()]
+    for setting in settings:
+        bounds = [] if setting.description.startswith("a size") else bounds_of(setting.field.type)
+        assert all(bound in setting.description for bound in bounds), setting.key
+        is_written_as_yaml = setting.description.startswith(("a list", "a mapping")) and not setting.is_repeated
+        assert not is_written_as_yaml or "such as" in setting.description, setting.key
+    assert any(setting.description.endswith("at most 1000000000") for setting in settings)

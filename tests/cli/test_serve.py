@@ -234,7 +234,7 @@ async def complete_again(folder, disk):
         (["--dtype", "int3"], "int3"),
         (["--device-memory", "100TiB"], "did not give 100 TiB of device memory"),
         (["--device-memory", "8000000TiB"], "lower device_memory (--device-memory)"),
-        (["--device-memory", "9" * 18 + "t"], "is too large; it must be below 2^63"),
+        (["--device-memory", "9" * 18 + "t"], "is too large; it must be below 8 EiB"),
         (["--policy", "zz"], "policy 'zz' is not known; choose one of: arc, lru, resume_points"),
         (["--max-model-len", "1"], "--max-model-len must be 2 or more"),
         (["--max-model-len", "2.5"], "--max-model-len: '2.5' is not a whole number of tokens"),

@@ -87,7 +87,7 @@ class TestMapping:
                 "blocks_per_chunk: unknown kind 'full_attentoin'; did you mean 'full_attention'? there are: default, ",
             ),
             ({"memory": "1MiB", "load_timeout_s": 0}, "load_timeout_s must be a number of seconds above 0"),
-            ({"memory": "1MiB", "store_timeout_s": float("nan")}, "seconds above 0, not nan"),
+            ({"memory": "1MiB", "store_timeout_s": float("nan")}, "seconds above 0, at most 1000000000, not nan"),
             (
                 {"memory": "1MiB", "shared": {"url": "ftp://a"}},
                 "shared.url must be s3://bucket/prefix, gs://, az://, file",

@@ -51,13 +51,18 @@ def is_list_of_text(kind: Any) -> bool:
 
 
 def kinds_of(kind: Any) -> Iterator[inspect.Type]:
-    """The members of a type, each with and without its annotations."""
-    info = inspect.type_info(kind)
-    members = info.types if isinstance(info, inspect.UnionType) else (info,)
-    for member in members:
-        yield member
-        if isinstance(member, inspect.Metadata):
-            yield member.type
+    """A type and its members, each with and without its annotations."""
+    yield from _with_members(inspect.type_info(kind))
+
+
+def _with_members(info: inspect.Type) -> Iterator[inspect.Type]:
+    yield info
+    match info:
+        case inspect.Metadata(type=inner):
+            yield from _with_members(inner)
+        case inspect.UnionType(types=members):
+            for member in members:
+                yield from _with_members(member)
 
 
 def _parsed(text: str) -> Any:

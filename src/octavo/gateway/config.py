@@ -7,7 +7,7 @@ from msgspec import Meta, field
 
 from octavo.errors import InputError
 from octavo.server import HttpConfig, check_api_keys
-from octavo.settings import Count, Host, Secret, Settings
+from octavo.settings import Count, Host, SecondsFromZero, Secret, Settings
 
 
 class PickerConfig(Settings, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class PickerConfig(Settings, frozen=True, kw_only=True):
     """The most bytes of one request's body."""
     max_buffered_bytes: Count = 512 << 20
     """The most bytes of all bodies that are being read or served; more are refused."""
-    shutdown_timeout_s: Annotated[float, Meta(ge=0, le=1e9, description="a number of seconds, 0 or more")] = 30.0
+    shutdown_timeout_s: SecondsFromZero = 30.0
     """How long open requests may go on when the picker is asked to end."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important lines that are logged."""

@@ -36,6 +36,8 @@ from octavo.tiers.disk import DiskConfig, DiskSpec
 BlocksPerChunk = Annotated[int, Meta(ge=1, le=MOST_BLOCKS_PER_CHUNK)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 _STAGING_BYTES = 256 << 20
+_TIERS = "a list such as [{type: disk, path: /var/cache/octavo, size: 100GiB}]"
+_BLOCKS_PER_CHUNK = f"a mapping such as {{full_attention: 16}}, or a whole number from 1 to {MOST_BLOCKS_PER_CHUNK}"
 _ANY_KIND = "default"
 
 
@@ -60,11 +62,13 @@ class OffloadConfig(Settings, frozen=True, kw_only=True):
     """A folder that is kept across restarts."""
     shared: SharedConfig | None = None
     """A store that engines share, below all else."""
-    tiers: tuple[OffloadingSpec, ...] = ()
+    tiers: Annotated[tuple[OffloadingSpec, ...], Meta(description=_TIERS)] = ()
     """Media below memory, the nearest first."""
     policy: str = "resume_points"
     """What memory gives up first: resume_points, lru, arc, or one that a package brings."""
-    blocks_per_chunk: dict[str, BlocksPerChunk] | BlocksPerChunk = msgspec.field(default_factory=dict)
+    blocks_per_chunk: Annotated[dict[str, BlocksPerChunk] | BlocksPerChunk, Meta(description=_BLOCKS_PER_CHUNK)] = (
+        msgspec.field(default_factory=dict)
+    )
     """Blocks that are stored together: one number for all groups, or one by kind of group and for `default`; 1 where
     none is given."""
     store: StorePolicy = StorePolicy.AT_BOUNDARIES

@@ -33,7 +33,7 @@ class RayConfig(Settings, frozen=True, kw_only=True):
 
     replicas: Count = 1
     """How many engines there are."""
-    cpus: Annotated[float, Meta(gt=0, le=1e6, description="a number of CPUs above 0")] = 1.0
+    cpus: Annotated[float, Meta(gt=0, le=1e6, description="a number of CPUs above 0, at most 1000000")] = 1.0
     """The CPUs that Ray sets aside for each engine; on a CPU, it computes with as many threads."""
 
 

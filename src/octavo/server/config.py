@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, field, structs
 
 from octavo.errors import InputError
-from octavo.settings import Count, Host, Seconds, Secret, Settings, shown
+from octavo.settings import Count, Host, Seconds, SecondsFromZero, Secret, Settings, shown
 
 
 class HttpConfig(Settings, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class HttpConfig(Settings, frozen=True, kw_only=True):
     """How long a body may take to arrive."""
     send_timeout_s: Seconds = 120.0
     """How long a client may take for a piece of its answer; then it is given up."""
-    shutdown_timeout_s: Annotated[float, Meta(ge=0, le=1e9, description="a number of seconds, 0 or more")] = 30.0
+    shutdown_timeout_s: SecondsFromZero = 30.0
     """How long open requests may go on when the server is asked to end."""
     most_connections: Count = 8192
     """Connections at once; the idlest one makes room for a new one."""

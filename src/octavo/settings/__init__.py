@@ -16,7 +16,7 @@ msgspec's errors, for the bodies of requests too.
 from octavo.settings.complaints import Complaint, describe, explain
 from octavo.settings.files import KeyStandsTwiceError, load_yaml, read_text_file, read_yaml_file
 from octavo.settings.settings import Settings, joined_settings, texts_of
-from octavo.settings.values import Count, Host, Seconds, Secret, Size, with_home
+from octavo.settings.values import Count, Host, Seconds, SecondsFromZero, Secret, Size, with_home
 from octavo.settings.words import shown, unknown_name
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Host",
     "KeyStandsTwiceError",
     "Seconds",
+    "SecondsFromZero",
     "Secret",
     "Settings",
     "Size",

@@ -163,8 +163,8 @@ def _bounds(least: float | None, most: float | None) -> str:
         case None, None:
             return ""
         case _, None:
-            return f" of {least} or more"
+            return f" of {least:.15g} or more"
         case None, _:
-            return f" of {most} or less"
+            return f" of {most:.15g} or less"
         case _:
-            return f" from {least} to {most}"
+            return f" from {least:.15g} to {most:.15g}"

@@ -10,7 +10,9 @@ from octavo.errors import InputError
 from octavo.settings.words import shown
 from octavo.units import MOST_BYTES, parse_bytes
 
-Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0")]
+Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0, at most 1000000000")]
+SecondsFromZero = Annotated[float, Meta(ge=0, le=1e9, description="a number of seconds from 0 to 1000000000")]
+"""Seconds that may be 0, which is not to wait at all."""
 Count = Annotated[int, Meta(ge=1)]
 Host = Annotated[str, Meta(min_length=1, description="an address such as 127.0.0.1, or 0.0.0.0 for all")]
 """To listen on. To a socket, empty text stands for all addresses, but a person left something out."""
@@ -55,7 +57,7 @@ def _read_size(value: object) -> ParsedSize:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{shown(value)} is not a size; write it like 40GiB, 512MiB or 80GB")
     if value > MOST_BYTES:
-        raise InputError(f"{shown(value)} is too large; it must be below 2^63")
+        raise InputError(f"{shown(value)} is too large; it must be below 8 EiB")
     return ParsedSize(value)
 
 

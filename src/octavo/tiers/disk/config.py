@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from octavo.errors import InputError
-from octavo.settings import Seconds, Settings, Size
+from octavo.settings import Seconds, SecondsFromZero, Settings, Size
 from octavo.tiers.disk.layout import ALIGNMENT, MAX_KEY_BYTES, SEGMENT_HEADER_BYTES, record_bytes
 from octavo.tiers.disk.ledger import RESERVED_BYTES
 from octavo.tiers.disk.summary import table_bytes
@@ -45,9 +45,7 @@ class DiskConfig(Settings, frozen=True, kw_only=True):
     """A call to the disk that takes longer turns the tier off."""
     close_s: Seconds = field(name="close_seconds", default=10.0)
     """How long closing waits for the disk."""
-    wait_s: Annotated[float, Meta(ge=0, le=1e9, description="a number of seconds")] = field(
-        name="wait_seconds", default=0.0
-    )
+    wait_s: SecondsFromZero = field(name="wait_seconds", default=0.0)
     """How long another engine may take to leave the folder."""
     key_file: Path | None = None
     """A file with 32 bytes in hex or base64: what is kept is encrypted with it. Without it, OCTAVO_DISK_KEY may hold
