@@ -5,12 +5,16 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from octavo.engine import CacheGeometry, Engine, EngineConfig, load_model
 from octavo.engine.models import ModelFolderError, UnsupportedModelError
 from octavo.engine.tiny_families import VOCAB_SIZE
 from octavo.engine.tiny_models import save_tiny_model
+from octavo.engine.tokenizer import load_tokenizer
 from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import InputError, ModelConfigError
 from octavo.specs import ChunkedLocalAttentionSpec, FullAttentionSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec
@@ -158,6 +162,15 @@ def test_a_tokenizer_that_loads_and_cannot_encode_is_refused_at_the_start(llama,
     (llama / "tokenizer_config.json").write_text(json.dumps(told | said))
     with pytest.raises(ModelConfigError, match=r"the tokenizer \(\w+\) cannot encode 'Hello, world!': .*tokenizer"):
         Engine.from_config(EngineConfig(model=llama))
+
+
+def test_a_tokenizer_of_another_alphabet_than_that_of_texts_is_served(tmp_path):
+    """As for DNA: it has no token for what it does not know."""
+    letters = Tokenizer(WordLevel({"A": 0, "C": 1, "G": 2, "T": 3, "<s>": 4}))
+    letters.pre_tokenizer = Split("", "isolated")
+    PreTrainedTokenizerFast(tokenizer_object=letters, bos_token="<s>").save_pretrained(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode("GATC") == [2, 0, 3, 1]
 
 
 def test_an_end_token_beside_those_of_the_vocabulary_does_no_harm(llama):

@@ -2,10 +2,14 @@
 
 import msgspec
 import pytest
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from octavo.server.errors import ApiError
 from octavo.server.prompts import PromptReader
-from octavo.server.requests import ChatRequest
+from octavo.server.requests import ChatRequest, CompletionRequest
 from rigs.chat_templates import TEMPLATES
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "find", "arguments": '{"text": "<é>", "most": 2}'}}
@@ -56,3 +60,18 @@ def test_harmony(write):
     assert '<|channel|>commentary json<|message|>{"text": "<é>", "most": 2}<|call|>' in text.replace(
         "\\u003c", "<"
     ).replace("\\u003e", ">")
+
+
+def test_a_text_that_the_tokenizer_cannot_encode_is_a_bad_request():
+    """Token ids are still taken."""
+    letters = Tokenizer(WordLevel({"A": 0, "C": 1, "G": 2, "T": 3}))
+    letters.pre_tokenizer = Split("", "isolated")
+    reader = PromptReader(PreTrainedTokenizerFast(tokenizer_object=letters), max_model_len=100, most_prompts=1)
+
+    def read(prompt):
+        (only,) = reader.completion(msgspec.convert({"prompt": prompt}, CompletionRequest))
+        return list(only.token_ids)
+
+    assert read("GATC") == read([2, 0, 3, 1]) == [2, 0, 3, 1]
+    with pytest.raises(ApiError, match=r"cannot encode this text \(.*\): write it in the tokenizer's own alphabet"):
+        read("GATC N")

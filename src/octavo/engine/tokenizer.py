@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from octavo.engine.detokenizer import TokenDecoder
@@ -11,7 +12,9 @@ from octavo.errors import ModelConfigError
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 _PLAIN_TEXT = "Hello, world!"
-"""A text that every tokenizer for text can encode."""
+"""A text that every tokenizer for text can encode. One for DNA or for moves of chess need not."""
+_FEW_WORDS = 64
+"""The words of a tokenizer's own that are tried."""
 
 
 class FastTokenizer(Protocol):
@@ -37,14 +40,38 @@ def load_tokenizer(folder: str | Path) -> FastTokenizer | None:
         raise ModelConfigError(f"{folder}: the tokenizer cannot be loaded: {error}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise ModelConfigError(f"{folder}: {type(tokenizer).__name__} is not a fast tokenizer; add a tokenizer.json")
-    try:
-        tokenizer.decode(tokenizer.encode(_PLAIN_TEXT))
-    except Exception as error:  # what is wrong in its files may not show before
-        raise ModelConfigError(
-            f"{folder}: the tokenizer ({type(tokenizer).__name__}) cannot encode {_PLAIN_TEXT!r}: {error}; compare its "
-            f"files ({', '.join(_TOKENIZER_FILES)}) with their source"
-        ) from error
+    _check_encoding(tokenizer, folder)
     return cast("FastTokenizer", tokenizer)
+
+
+def _check_encoding(tokenizer: Any, folder: Path) -> None:
+    """Raises ModelConfigError if the tokenizer cannot encode plain text, but for one with an alphabet of its own."""
+    error = _why_not_encoded(tokenizer, _PLAIN_TEXT)
+    if error is None or _has_own_alphabet(tokenizer, folder):
+        return
+    raise ModelConfigError(
+        f"{folder}: the tokenizer ({type(tokenizer).__name__}) cannot encode {_PLAIN_TEXT!r}: {error}; compare its "
+        f"files ({', '.join(_TOKENIZER_FILES)}) with their source"
+    ) from error
+
+
+def _has_own_alphabet(tokenizer: Any, folder: Path) -> bool:
+    """Whether it encodes its own words, and tokenizer.json alone encodes no plain text either. Else its files do not
+    belong together."""
+    own = [word for word in sorted(tokenizer.get_vocab()) if word not in tokenizer.all_special_tokens]
+    if any(_why_not_encoded(tokenizer, word) for word in own[:_FEW_WORDS]):
+        return False
+    file = folder / "tokenizer.json"
+    return file.is_file() and _why_not_encoded(Tokenizer.from_file(str(file)), _PLAIN_TEXT) is not None
+
+
+def _why_not_encoded(tokenizer: Any, text: str) -> Exception | None:
+    try:
+        encoded = tokenizer.encode(text)
+        tokenizer.decode(encoded if isinstance(encoded, list) else encoded.ids)
+    except Exception as error:  # noqa: BLE001 - what is wrong in its files may raise anything
+        return error
+    return None
 
 
 class AddedToken(NamedTuple):

@@ -114,7 +114,15 @@ class PromptReader:
                 param="prompt",
                 code="context_length_exceeded",
             )
-        return PreparedPrompt(token_ids=tokenizer.encode(text, add_special_tokens=add_special_tokens), text=text)
+        try:
+            token_ids = tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        except Exception as error:  # a tokenizer that has no token for what it does not know raises what it likes
+            raise bad_request(
+                f"the model's tokenizer cannot encode this text ({error}): write it in the tokenizer's own "
+                "alphabet, or send token ids to /v1/completions",
+                param="prompt",
+            ) from error
+        return PreparedPrompt(token_ids=token_ids, text=text)
 
     def _require_tokenizer(self, param: str) -> FastTokenizer:
         if self._tokenizer is None:
