@@ -275,6 +275,58 @@ def test_a_deepseek_v4_that_no_kernel_takes(changes, message):
         tiny("deepseek_v4", **changes)
 
 
+_OLD = {"n_layer": 4, "n_head": 8, "n_embd": 512}
+
+
+@pytest.mark.parametrize(
+    ("config", "kv_heads"),
+    [
+        ({"model_type": "gpt2", **_OLD}, 8),
+        ({"model_type": "bloom", "n_layer": 4, "n_head": 8, "hidden_size": 512}, 8),
+        ({"model_type": "mpt", "n_layers": 4, "n_heads": 8, "d_model": 512}, 8),
+        ({"model_type": "gpt_bigcode", **_OLD}, 1),
+        ({"model_type": "gpt_bigcode", **_OLD, "multi_query": False}, 8),
+        ({"model_type": "falcon", **TINY, "num_attention_heads": 8, "num_kv_heads": 8, "hidden_size": 512}, 1),
+        (
+            {
+                "model_type": "falcon",
+                "num_hidden_layers": 4,
+                "num_attention_heads": 8,
+                "num_kv_heads": 2,
+                "hidden_size": 512,
+                "new_decoder_architecture": True,
+            },
+            2,
+        ),
+    ],
+)
+def test_configs_that_spell_the_usual_keys_in_their_own_way(config, kv_heads):
+    layers = layers_from_config(config).layers
+    assert [spec.page_size_bytes for spec in layers.values()] == [kv(kv_heads, 64)] * 4
+
+
+def test_a_wrong_value_is_told_by_the_key_of_the_file():
+    with pytest.raises(ModelConfigError, match="n_layer must be a whole number of 1 or more, not 'four'"):
+        layers_from_config({"model_type": "gpt2", **_OLD, "n_layer": "four"})
+
+
+def test_which_layers_of_mistral_large_4_have_a_latent_of_their_own():
+    layers = tiny(
+        "mistral_large4", kv_source_layers=[0, 0, 2, 3], indexer_types=["full", "full", "shared", "full"]
+    ).layers
+    assert list(layers) == [
+        "layers.0.attn", "layers.0.indexer", "layers.1.indexer", "layers.2.attn", "layers.3.attn", "layers.3.indexer"
+    ]  # fmt: skip
+    assert [layers[f"layers.{index}.attn"].head_size for index in (0, 2, 3)] == [576, 576, 512]
+    with pytest.raises(ModelConfigError, match="kv_source_layers lists 1 layer, but there are 4"):
+        tiny("mistral_large4", kv_source_layers=[0])
+
+
+def test_longcat_has_two_latents_in_each_layer():
+    layers = tiny("longcat_flash", num_hidden_layers=None, num_layers=2).layers
+    assert [spec.page_size_bytes for spec in layers.values()] == [16 * 576 * 2] * 4
+
+
 def test_which_layers_of_deepseek_v4_1_keep_what_others_read():
     """The last entry is a draft layer's. An indexer's keys are those of the source that it stands in."""
     model = tiny(

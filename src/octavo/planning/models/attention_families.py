@@ -2,7 +2,14 @@
 
 from dataclasses import replace
 
-from octavo.planning.models.attention import ATTENTION_WORDS, Heads, attention_layers, attention_spec, read_heads
+from octavo.planning.models.attention import (
+    ATTENTION_WORDS,
+    Heads,
+    attention_layers,
+    attention_spec,
+    kv_heads_per_rank,
+    read_heads,
+)
 from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.model import Model, Reader
 from octavo.planning.models.model_layers import Layers
@@ -54,6 +61,23 @@ def full_every(interval: int) -> Reader:
         return attention_layers(model, words)
 
     return read
+
+
+def read_multi_query(model: Model) -> Layers:
+    """StarCoder and Falcon: one key and value head in each layer, unless the config says otherwise. Later Falcons
+    (`new_decoder_architecture`) give a number of them."""
+    view = model.view
+    if view.flag("new_decoder_architecture"):
+        return read_full(model)
+    num_heads = view.count("num_attention_heads")
+    num_kv_heads = 1 if view.flag("multi_query") else num_heads
+    heads = Heads(
+        num_kv_heads=kv_heads_per_rank(model, num_heads, num_kv_heads),
+        head_size=view.count("hidden_size") // num_heads,
+    )
+    return dict.fromkeys(
+        (f"layers.{index}.attn" for index in range(model.num_layers)), attention_spec(model, heads, "full_attention")
+    )
 
 
 def read_llama4(model: Model) -> Layers:

@@ -14,7 +14,8 @@ class ConfigView:
     """One JSON object of a configuration, with the defaults of the class that would read it.
 
     A key that is absent has its default, if there is one, and is then listed in `defaulted`. A key that is null is
-    absent for the `find_` methods. `asked` has the keys that a reader looked at.
+    absent for the `find_` methods. `asked` has the keys that a reader looked at. `names` has the keys that this class
+    spells in its own way, by the usual ones.
     """
 
     def __init__(
@@ -24,29 +25,33 @@ class ConfigView:
         source: str,
         path: str = "",
         defaults: Mapping[str, object] | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self.values = values
         self.source = source
         self.path = path
         self.defaults = defaults or {}
+        self.names = names or {}
         self.defaulted: dict[str, object] = {}
         self.asked: set[str] = set()
 
-    def with_defaults(self, defaults: Mapping[str, object]) -> "ConfigView":
-        return ConfigView(self.values, source=self.source, path=self.path, defaults=defaults)
+    def read_as(self, defaults: Mapping[str, object], names: Mapping[str, str]) -> "ConfigView":
+        """The same object, as a class with these defaults and names reads it."""
+        return ConfigView(self.values, source=self.source, path=self.path, defaults=defaults, names=names)
 
     def overlaid(self, other: "ConfigView") -> "ConfigView":
         """This object, in which the keys of another one have precedence."""
         merged = ConfigView({**self.values, **other.values}, source=self.source, path=self.path, defaults=self.defaults)
+        merged.names = self.names
         merged.defaulted, merged.asked = self.defaulted, self.asked
         return merged
 
     def problem(self, key: str, text: str) -> ModelConfigError:
-        return ModelConfigError(f"{self.source}: {self.path}{key} {text}")
+        return ModelConfigError(f"{self.source}: {self.path}{self._name(key)} {text}")
 
     def has(self, key: str) -> bool:
         """Whether the file itself gives the key a value."""
-        return self.values.get(key) is not None
+        return self.values.get(self._name(key)) is not None
 
     def count(self, *keys: str, minimum: int = 1) -> int:
         """The whole number under the first of `keys` that has one."""
@@ -114,11 +119,16 @@ class ConfigView:
         return ConfigView(value, source=self.source, path=f"{self.path}{key}.")
 
     def _get(self, key: str) -> object:
-        self.asked.add(key)
-        if key not in self.values and key in self.defaults:
+        name = self._name(key)
+        self.asked.add(name)
+        if name not in self.values and key in self.defaults:
             self.defaulted[key] = self.defaults[key]
             return self.defaults[key]
-        return self.values.get(key)
+        return self.values.get(name)
+
+    def _name(self, key: str) -> str:
+        """As the file spells the key."""
+        return key if key in self.values else self.names.get(key, key)
 
     def _checked_list(self, key: str, value: object) -> Sequence[object]:
         if not isinstance(value, list | tuple):

@@ -13,6 +13,7 @@ from octavo.planning.models.attention_families import (
     read_llama4,
     read_mimo_v2,
     read_minimax_m3,
+    read_multi_query,
     read_qwen,
     read_qwen_moe,
     read_windowed,
@@ -28,7 +29,7 @@ from octavo.planning.models.delta_families import (
 )
 from octavo.planning.models.encoder_decoder import read_whisper
 from octavo.planning.models.gemma import read_gemma3n, read_gemma4
-from octavo.planning.models.latent import read_indexed_latent, read_latent
+from octavo.planning.models.latent import read_indexed_latent, read_latent, read_longcat, read_mistral_large4
 from octavo.planning.models.mamba_families import (
     read_bamba,
     read_falcon_h1,
@@ -51,6 +52,8 @@ class Family:
 
     read: Reader
     defaults: Mapping[str, object] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Keys that it spells in its own way, by the usual ones."""
     has_mamba2_state: bool = False
 
 
@@ -100,8 +103,18 @@ _MIMO = {"head_dim": 192, "v_head_dim": 128, "num_key_value_heads": 4, "sliding_
 _MINIMAX_M3 = Family(read_minimax_m3, {"head_dim": 128, "num_key_value_heads": 4, "index_head_dim": 128})
 _MINIMAX = Family(read_minimax, {"num_key_value_heads": 8})
 
+_GPT = {"num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "hidden_size": "n_embd"}
+_MPT = {"num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "hidden_size": "d_model"}
+
 FAMILIES: Mapping[str, Family] = {
     # Attention in every layer
+    "gpt2": Family(read_full, names=_GPT),
+    "gptj": Family(read_full, names=_GPT),
+    "codegen": Family(read_full, names=_GPT),
+    "gpt_bigcode": Family(read_multi_query, {"multi_query": True}, names=_GPT),
+    "bloom": Family(read_full, names=_GPT),
+    "mpt": Family(read_full, names=_MPT),
+    "falcon": Family(read_multi_query, {"multi_query": True}, names={"num_key_value_heads": "num_kv_heads"}),
     "llama": Family(read_full),
     "granite": Family(read_full),
     "olmo2": Family(read_full),
@@ -146,6 +159,8 @@ FAMILIES: Mapping[str, Family] = {
     "deepseek_v32": _INDEXED,
     "glm_moe_dsa": _INDEXED,
     "hy_v4": Family(read_indexed_latent, {**_INDEXED.defaults, "index_topk_freq": 4}),
+    "mistral_large4": Family(read_mistral_large4, {**_INDEXED.defaults, "no_rope_layer_interval": 4}),
+    "longcat_flash": Family(read_longcat, _LATENT),
     "axk2": Family(read_indexed_latent, {"kv_lora_rank": 128, "qk_rope_head_dim": 32, "index_head_dim": 128}),
     "deepseek_v4": Family(read_deepseek_v4, _COMPRESSED),
     "deepseek_v41": Family(read_deepseek_v41, _COMPRESSED),

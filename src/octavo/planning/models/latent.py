@@ -1,9 +1,12 @@
 """Families of latent attention (MLA): one vector per token and layer, replicated on every rank."""
 
+from dataclasses import replace
+
 from octavo.planning.models.attention_families import read_full
 from octavo.planning.models.model import Model
 from octavo.planning.models.model_layers import Layers
 from octavo.specs import CacheDType, MLAAttentionSpec
+from octavo.units import counted
 
 DS_MLA_STATE_BYTES = 656
 """vLLM's `fp8_ds_mla`: 512 fp8 values, 4 float32 scales and 64 rotary bfloat16 values in one record."""
@@ -46,6 +49,34 @@ def read_indexed_latent(model: Model) -> Layers:
         if word == "full":
             layers[f"layers.{index}.indexer"] = indexer
     return layers
+
+
+def read_mistral_large4(model: Model) -> Layers:
+    """Mistral Large 4: every fourth latent has no rotary part, and a layer may read the latents of one before it."""
+    view = model.view
+    indexer, rotated = _indexer_spec(model), sparse_latent_spec(model)
+    plain = replace(latent_spec(model), head_size=view.count("kv_lora_rank"))
+    interval = view.count("no_rope_layer_interval")
+    uses_rope = view.find_counts("no_rope_layers")  # 1 means RoPE, whatever the key's name says
+    sources = view.find_counts("kv_source_layers")
+    for key, numbers in (("no_rope_layers", uses_rope), ("kv_source_layers", sources)):
+        if numbers is not None and len(numbers) < model.num_layers:
+            raise view.problem(key, f"lists {counted(len(numbers), 'layer')}, but there are {model.num_layers}")
+    layers: Layers = {}
+    for index, word in enumerate(indexer_words(model)):
+        if sources is None or sources[index] == index:
+            is_rotated = (index + 1) % interval if uses_rope is None else uses_rope[index]
+            layers[f"layers.{index}.attn"] = rotated if is_rotated else plain
+        if word == "full":
+            layers[f"layers.{index}.indexer"] = indexer
+    return layers
+
+
+def read_longcat(model: Model) -> Layers:
+    """LongCat Flash: two latents in each layer."""
+    spec = latent_spec(model)
+    num_layers = model.checked_num_layers("num_layers", model.view.count("num_layers"))
+    return {f"layers.{index}.attn.{part}": spec for index in range(num_layers) for part in range(2)}
 
 
 def indexer_words(model: Model) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def layers_from_config(
     family = _find_family(parts)
     model_dtype = _model_dtype(parts)
     model = Model(
-        view=parts[-1].with_defaults(family.defaults if family else {}),
+        view=parts[-1].read_as(family.defaults, family.names) if family else parts[-1].read_as({}, {}),
         target=Target(
             block_size=block_size,
             kv_dtype=_kv_dtype(kv_dtype, model_dtype),
@@ -119,7 +119,7 @@ def _estimated_weight_bytes(model: Model, family: Family | None) -> int | None:
     """Bytes of all ranks together, whatever one rank's share of the layers is."""
     if family is None:
         return None
-    view = ConfigView(model.view.values, source=model.view.source, defaults=family.defaults)
+    view = model.view.read_as(family.defaults, family.names)
     whole = replace(model, view=view, target=replace(model.target, tensor_parallel_size=1), notes=[])
     return estimated_weight_bytes(view, family.read(whole), model.target.model_dtype)
 
