@@ -445,7 +445,7 @@ def test_nothing_is_left_open():
     assert set(threading.enumerate()) <= threads
 
 
-@pytest.mark.parametrize("fails", ["Wakeup", "new_context", "EndpointReader"])
+@pytest.mark.parametrize("fails", ["subscriber.Wakeup", "shared_context.new_context", "subscriber.EndpointReader"])
 def test_a_subscriber_that_could_not_open_leaves_no_file_open_and_may_try_again(monkeypatch, fails):
     def refuse(*_):
         raise zmq.ZMQError(errno.EMFILE)
@@ -453,7 +453,7 @@ def test_a_subscriber_that_could_not_open_leaves_no_file_open_and_may_try_again(
     with Peer() as peer, closing(subscriber(peer)) as reader:
         before = len(list(OPEN_FILES.iterdir()))
         with monkeypatch.context() as patch:
-            patch.setattr(f"octavo.events.subscriber.{fails}", refuse)
+            patch.setattr(f"octavo.events.{fails}", refuse)
             with pytest.raises(zmq.ZMQError, match="Too many open files"):
                 reader.start()
         assert len(list(OPEN_FILES.iterdir())) == before

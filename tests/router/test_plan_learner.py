@@ -325,7 +325,7 @@ class FailingSubscriber(AbstractContextManager):
 def test_blocks_that_nobody_follows_any_more_do_not_count(monkeypatch, caplog):
     engine, known = Follower(), []
 
-    def open_subscriber(config):
+    def open_subscriber(config, **_):
         known.append(engine.indexes.num_blocks)
         engine.member.has_left = len(known) == 2
         return FailingSubscriber(config)

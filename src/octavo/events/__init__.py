@@ -8,7 +8,7 @@ Inside, where an arrow leads to what a module calls:
     subscriber -> endpoint_reader -> session   a reader's side: in order, or it says what is missing
     group_view, held_blocks -> group_blocks    what publishers hold, kept from their events
     published_plan, reach                      what a reader must know of the engine's plan, and of its media
-    endpoints, keys, sockets                   addresses, encryption, ZMQ
+    endpoints, keys, sockets, shared_context   addresses, encryption, ZMQ
 """
 
 import lazy_loader

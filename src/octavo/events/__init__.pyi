@@ -44,6 +44,7 @@ from .session import (
     Silence as Silence,
     SubscriberItem as SubscriberItem,
 )
+from .shared_context import SharedContext as SharedContext
 from .skim import skim_batch as skim_batch
 from .sockets import Context as Context, new_context as new_context, open_endpoint as open_endpoint
 from .sources import EventSource as EventSource, external_hashes as external_hashes

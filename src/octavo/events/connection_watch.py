@@ -3,11 +3,13 @@
 import contextlib
 import logging
 from enum import Enum, auto
+from itertools import count
+from typing import Protocol
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from octavo.events.sockets import Context, Socket, can_read
+from octavo.events.sockets import Socket, can_read
 
 _logger = logging.getLogger(__name__)
 
@@ -18,9 +20,16 @@ _CUT_SHORT = (
     "%s ends connections before they are ready: it asks for keys that this subscriber has not, or something between "
     "cuts them off"
 )
+_numbers = count()
 _GIVEN_UP_S = 0.2
 """ZMQ connects again at once after a lost connection, but never to a peer that broke its protocol. If ZMQ has not
 tried within this time, the watch connects by itself."""
+
+
+class _MakesSockets(Protocol):
+    """A context, or a part of one."""
+
+    def socket(self, kind: int, /) -> Socket: ...
 
 
 class NewConnection(Enum):
@@ -33,7 +42,7 @@ class NewConnection(Enum):
 class ConnectionWatch:
     """Watches one socket. Make it before the socket is opened, and call `opened` afterwards."""
 
-    def __init__(self, context: Context, socket: Socket, *, is_bound: bool) -> None:
+    def __init__(self, context: "_MakesSockets", socket: Socket, *, is_bound: bool) -> None:
         self._socket = socket
         self._is_bound = is_bound
         self._endpoint = ""
@@ -44,7 +53,7 @@ class ConnectionWatch:
         """Since when there is no connection, where there was one. Of a socket that is bound nobody knows whose."""
         self.monitor: Socket = context.socket(zmq.PAIR)
         self.monitor.setsockopt(zmq.RCVHWM, 0)  # or ZMQ's own thread would wait for it to be read
-        address = f"inproc://octavo-monitor-{id(self)}"
+        address = f"inproc://octavo-monitor-{next(_numbers)}"  # ZMQ frees it some time after the socket was closed
         socket.monitor(address, _EVENTS)
         self.monitor.connect(address)
 

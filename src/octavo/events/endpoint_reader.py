@@ -18,8 +18,9 @@ from octavo.events.followed_publisher import FollowedPublisher
 from octavo.events.keys import secure_subscriber
 from octavo.events.replay import END_SEQUENCE
 from octavo.events.session import Delivered, Heard, PublisherSession, Resync, Silence, SubscriberItem, Verdict
+from octavo.events.shared_context import Lease
 from octavo.events.skim import skim_batch
-from octavo.events.sockets import Context, Socket, open_endpoint
+from octavo.events.sockets import Socket, open_endpoint
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
 from octavo.events.subscriber_stats import SubscriberStats
 from octavo.events.wire import decode_batch, decode_sequence, encode_sequence
@@ -67,7 +68,7 @@ class EndpointReader:
 
     def __init__(
         self,
-        context: Context,
+        context: Lease,
         config: SubscriberConfig,
         source: SourceConfig,
         items: deque[SubscriberItem],

@@ -18,7 +18,14 @@ _FREE_FILES = 32
 
 
 def new_context() -> Context:
-    """OSError if the process may open too few files. libzmq ends the process where it lacks one in its own work."""
+    """OSError if the process may open too few files."""
+    check_files()
+    return zmq.Context()
+
+
+def check_files() -> None:
+    """OSError if the process may open too few files for more sockets. libzmq ends the process where it lacks one in its
+    own work."""
     taken: list[int] = []
     try:
         for _ in range(_FREE_FILES // 2):
@@ -26,7 +33,6 @@ def new_context() -> Context:
     finally:
         for file in taken:
             os.close(file)
-    return zmq.Context()
 
 
 def open_endpoint(socket: Socket, endpoint: str, *, bind: bool, max_frame_bytes: int, linger_s: float = 0.0) -> str:

@@ -20,7 +20,8 @@ import zmq
 from octavo.errors import InputError
 from octavo.events.endpoint_reader import EndpointReader
 from octavo.events.session import SubscriberItem
-from octavo.events.sockets import Context, Socket, can_read, new_context
+from octavo.events.shared_context import Lease, SharedContext
+from octavo.events.sockets import Socket, can_read
 from octavo.events.subscriber_config import SubscriberConfig
 from octavo.events.subscriber_stats import SubscriberStats
 from octavo.events.wakeup import Wakeup
@@ -34,14 +35,16 @@ class Subscriber:
     If the first item of a publisher is a batch and not a `Resync`, it is the first batch that it ever sent.
     """
 
-    def __init__(self, config: SubscriberConfig) -> None:
+    def __init__(self, config: SubscriberConfig, *, contexts: SharedContext | None = None) -> None:
+        """`contexts`: what it shares with other subscribers, if there are many in this process."""
         self._config = config
+        self._contexts = contexts or SharedContext()
         self._items: deque[SubscriberItem] = deque()
         """Items that wait to be delivered: at most one batch of each source, and resyncs."""
         self._counters = SubscriberStats()
         self._lock = threading.Lock()
         """Guards the attributes below."""
-        self._context: Context | None = None
+        self._context: Lease | None = None
         self._sources: list[EndpointReader] = []
         self._wakeup: Wakeup | None = None
         self._reader: int | None = None
@@ -143,7 +146,7 @@ class Subscriber:
             return
         try:
             self._wakeup = Wakeup()
-            self._context = new_context()
+            self._context = self._contexts.lease()
             for source in self._config.sources:
                 self._sources.append(EndpointReader(self._context, self._config, source, self._items, self._counters))
         except Exception:  # such as that no more files may be opened: another try may work
@@ -160,7 +163,7 @@ class Subscriber:
         if self._context is not None:
             for source in self._sources:
                 source.close()
-            self._context.destroy(linger=0)
+            self._context.close()
             self._context = None
         if self._wakeup is not None:
             self._wakeup.close()

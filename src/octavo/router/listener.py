@@ -5,7 +5,7 @@ import logging
 import time
 
 from octavo.errors import InputError
-from octavo.events import SourceConfig, Subscriber, SubscriberConfig
+from octavo.events import SharedContext, SourceConfig, Subscriber, SubscriberConfig
 from octavo.hashing import DEFAULT_SEED
 from octavo.router.feed import UNUSABLE, Feed, LearningFeed, PlannedFeed
 from octavo.router.indexes import Indexes
@@ -16,6 +16,8 @@ from octavo.server import EngineFacts
 
 _logger = logging.getLogger(__name__)
 
+_CONTEXTS = SharedContext(has_many_sockets=True)
+"""All engines that a process follows share one."""
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _LIKELY_SEEDS = ("0", DEFAULT_SEED)
@@ -46,7 +48,7 @@ async def _read(source: SourceConfig, member: Member, facts: EngineFacts, indexe
     while not member.has_left:
         began = time.monotonic()
         try:
-            with Subscriber(SubscriberConfig(sources=(source,), with_tokens=False)) as subscriber:
+            with Subscriber(SubscriberConfig(sources=(source,), with_tokens=False), contexts=_CONTEXTS) as subscriber:
                 feed = _feed_of(member, facts, indexes)
                 async for item in subscriber:
                     feed.take(item)

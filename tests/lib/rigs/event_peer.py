@@ -105,7 +105,7 @@ class Peer:
         self.close()
 
 
-def subscriber(peer, *, replay=True, **options):
+def subscriber(peer, *, replay=True, contexts=None, **options):
     options.setdefault("replay_timeout_s", PATIENCE_S)
     source = {name: options.pop(name) for name in ("bind", "topics") if name in options}
     return Subscriber(
@@ -116,7 +116,8 @@ def subscriber(peer, *, replay=True, **options):
                 ),
             ),
             **options,
-        )
+        ),
+        contexts=contexts,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -30,6 +31,11 @@ async def until(service, holds):
     """Until it holds of all ranks. Each look lets the listeners go on."""
     while not all(holds(rank) for worker in service.workers() for rank in worker["ranks"]):  # noqa: ASYNC110 - sockets are read meanwhile
         await asyncio.sleep(0)
+
+
+def num_threads():
+    """ZMQ's own among them."""
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 async def told(service, *workers):
@@ -327,6 +333,18 @@ def test_a_dump_of_many_blocks_comes_in_parts_between_which_anything_may_happen(
         assert max(map(len, pieces)) < MANY
         (rank,) = json.loads(b"".join(pieces))["m:default"]
         assert 0 < sum(len(event["block_hashes"]) for event in rank["events"]) < MANY
+
+    serving(work)
+
+
+def test_ranks_that_are_followed_have_no_threads_of_their_own(short):
+    """libzmq ends the process where it can start no thread, and a fleet may have a thousand ranks."""
+
+    async def work(service, _):
+        await told(service, short.worker(0))
+        before = num_threads()
+        await told(service, *(short.worker(number) for number in range(1, 10)))
+        assert num_threads() == before
 
     serving(work)
 
