@@ -167,6 +167,20 @@ def test_damage_is_a_miss_and_is_written_anew(own_pool, bench, spoil):
     assert driver.load(WANTED) == frozenset()
 
 
+def test_a_chunk_that_another_engine_stored_with_other_blocks_is_found_anew(own_pool, bench):
+    """It is no damage, for which this engine would not find it again."""
+    first, second = bench.open(own_pool), bench.open(own_pool)
+    part, whole = tier_driver.chunks([0], 0b0101), tier_driver.chunks([0])
+    for stored, other in ((part, whole), (whole, part)):  # the one is larger than what is asked for, the other smaller
+        assert first.store(stored) == frozenset()
+        bench.comes_to(second, lambda: second.found([0]), [stored[0].held_blocks])
+        assert first.store(other) == frozenset()
+        assert second.load(stored) == {0}
+        assert second.tier.status().counters["corrupt"] == 0
+        bench.comes_to(second, lambda: second.found([0]), [other[0].held_blocks])
+        assert second.load(other) == frozenset()
+
+
 def test_a_full_pool_takes_no_more_and_still_answers(own_pool, bench):
     """A pool that has no memory at all is one that is full for ever."""
     driver = bench.open(own_pool)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from contextlib import asynccontextmanager
+from itertools import count
 from urllib.parse import urlsplit
 
 import pytest
@@ -110,6 +111,21 @@ def test_damage_is_a_miss_and_is_written_anew(suite, server, tmp_path, spoil):
         assert driver.found(range(6)) == [0] * 6
         assert driver.store(wanted) == frozenset()
         assert driver.load(wanted) == frozenset()
+
+
+def test_a_chunk_that_another_engine_stored_with_other_blocks_is_found_anew(suite, server, tmp_path):
+    """It is no damage: this engine never found it again."""
+    now = count(step=100)
+    with suite.driver(tmp_path) as first, suite.driver(tmp_path) as opened:
+        second = tier_driver.TierDriver(opened.tier, lambda tier: tier.flush(0.001), lambda: next(now))
+        part, whole = tier_driver.chunks([0], 0b0101), tier_driver.chunks([0])
+        assert first.store(part) == frozenset()
+        assert second.found([0]) == [0b0101]
+        assert first.store(whole) == frozenset()
+        assert second.load(part) == {0}
+        assert second.tier.status().counters["corrupt"] == 0
+        second.poll_until(lambda: second.found([0]) == [ALL_BLOCKS], "the whole chunk")
+        assert second.load(whole) == frozenset()
 
 
 def test_what_is_no_string_is_a_miss_and_is_overwritten(suite, server, tmp_path, capsys):

@@ -86,6 +86,15 @@ class Envelopes:
         into = self._memory.lend(num_bytes)
         return into if _decrypts(envelope, self._cipher, (key, self.namespace, held_blocks), into) else None
 
+    def is_of_other_blocks(self, start: memoryview, key: OffloadKey, held_blocks: int, num_bytes: int) -> bool:
+        """Whether the beginning of an envelope says that it is this chunk with other blocks, or more bytes: another
+        engine has stored it since it was looked up. Nothing of it is verified."""
+        if len(start) < _HEADER_BYTES:
+            return False
+        magic, version, key_bytes, _, held, length, _, _, whose, name, _ = _HEADER.unpack_from(start)
+        is_same_chunk = (magic, version, whose, name[:key_bytes]) == (_MAGIC, _VERSION, self.namespace, key)
+        return is_same_chunk and (held, length) != (held_blocks, num_bytes)
+
 
 class Finding(Enum):
     """The state of a chunk in a store, as far as it can be seen without an engine."""

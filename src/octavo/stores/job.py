@@ -74,7 +74,8 @@ class Mover:
                 continue
             payload = self._envelopes.open(envelope, chunk.key, *job.held[index][:2])
             if payload is None:
-                job.corrupt.add(index)
+                is_another = self._envelopes.is_of_other_blocks(envelope, chunk.key, *job.held[index][:2])
+                (job.gone if is_another else job.corrupt).add(index)
                 continue
             with job.guard.access() as is_allowed:
                 if not is_allowed:
