@@ -1,6 +1,8 @@
 """Loading a model from a folder: what it says, and how it refuses."""
 
 import json
+import tomllib
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from octavo.engine import CacheGeometry, Engine, EngineConfig, load_model
 from octavo.engine.models import ModelFolderError, UnsupportedModelError
+from octavo.engine.models.versions import TESTED, check_transformers
 from octavo.engine.tiny_families import VOCAB_SIZE
 from octavo.engine.tiny_models import save_tiny_model
 from octavo.engine.tokenizer import load_tokenizer
@@ -248,3 +251,12 @@ def test_families_that_are_refused(tmp_path, model_type, reason):
     with pytest.raises(UnsupportedModelError, match=f"{model_type}.*{reason}") as refusal:
         load_model(tmp_path)
     assert isinstance(refusal.value, InputError)
+
+
+def test_another_transformers_than_the_compared_one_is_warned_of(caplog):
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert f"transformers=={TESTED}" in project["optional-dependencies"]["engine"]
+    check_transformers(TESTED)
+    assert caplog.messages == []
+    check_transformers("99.0.0")
+    assert "99.0.0 is installed" in caplog.messages[0]

@@ -10,7 +10,7 @@ from octavo.engine.models.hf_attention import use_paged_attention
 from octavo.engine.models.layers import CacheGeometry, ModelLayer
 from octavo.engine.models.mixers import run_mixers_by_segment
 from octavo.engine.models.probe import probe_layers
-from octavo.engine.models.step_cache import StepCache
+from octavo.engine.models.step_cache import StepCache, cache_argument
 from octavo.errors import UnsupportedModelError
 from octavo.specs import KVCacheSpec
 
@@ -29,6 +29,7 @@ class CausalModel:
         self.family = family
         self.layers: tuple[ModelLayer, ...] = probe_layers(model)
         self._model = model
+        self._cache_argument = cache_argument(model)
         self._config: Any = model.config.get_text_config(decoder=True)
         use_paged_attention(model)
         wrapped = run_mixers_by_segment(model)
@@ -74,9 +75,9 @@ class CausalModel:
         output = self._model(
             input_ids=token_ids[None],
             position_ids=positions[None],
-            past_key_values=cache,
             use_cache=True,
             logits_to_keep=torch.tensor(logits_of, device=self.device),
+            **{self._cache_argument: cache},
         )
         logits: torch.Tensor = output.logits[0]
         return logits

@@ -11,6 +11,7 @@ from octavo.engine.models.causal_model import CausalModel
 from octavo.engine.models.compared import check_compared
 from octavo.engine.models.families import check_family
 from octavo.engine.models.folder_files import check_configs, check_eos
+from octavo.engine.models.versions import check_transformers
 from octavo.errors import InputError, ModelConfigError, ModelFolderError
 from octavo.units import counted
 
@@ -43,6 +44,7 @@ class AboutModel:
 
 def read_about(folder: Path, device: str | torch.device = "cpu") -> AboutModel:
     """Reads the config, and refuses a model that cannot be served on this device before any weight is read."""
+    check_transformers()
     _check_device(device)
     _check_folder(folder)
     check_configs(folder)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.nn.functional import silu, softplus
 
+from octavo.engine.models.step_cache import StepCache
+
 _SCAN = "mamba_selective_scan"
 
 
@@ -30,9 +32,9 @@ class ResumableScan:
         resumable = FunctionType(function.__code__, seen, function.__name__, function.__defaults__)
         method = MethodType(resumable, mixer)
 
-        def forward_from_state(hidden_states: torch.Tensor, cache_params: Any, *args: Any, **kwargs: Any) -> Any:
-            scan._initial_state = cache_params.get_recurrent_state(mixer.layer_idx)
-            return method(hidden_states, cache_params, *args, **kwargs)
+        def forward_from_state(hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            scan._initial_state = StepCache.among((*args, *kwargs.values())).get_recurrent_state(mixer.layer_idx)
+            return method(hidden_states, *args, **kwargs)
 
         return forward_from_state
 

@@ -30,7 +30,7 @@ def _asks_for_state(module: nn.Module) -> bool:
 
 def _by_segment(forward: Callable[..., torch.Tensor], layer_idx: int) -> Callable[..., torch.Tensor]:
     def run(hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        cache = next(value for value in (*args, *kwargs.values()) if isinstance(value, StepCache))
+        cache = StepCache.among((*args, *kwargs.values()))
         outputs = []
         for segment in cache.segments(layer_idx):
             tokens = hidden_states[0, segment.tokens]

@@ -8,6 +8,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionCacheLayerMixin
 
 from octavo.engine.models.layers import AttentionShape, ModelLayer, StateTensor
+from octavo.engine.models.step_cache import cache_argument
 from octavo.errors import UnsupportedModelError
 
 _PROBE_TOKENS = (1, 2)
@@ -23,7 +24,7 @@ def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
     tokens = torch.tensor([_PROBE_TOKENS], device=model.device)
     try:
         with torch.inference_mode():
-            model(input_ids=tokens, past_key_values=cache, use_cache=True)
+            model(input_ids=tokens, use_cache=True, **{cache_argument(model): cache})
     except Exception as error:  # a model's own code may raise anything
         raise UnsupportedModelError(f"{config.model_type} cannot compute {len(tokens[0])} tokens: {error}") from error
     kinds = getattr(config, "layer_types", None) or ()

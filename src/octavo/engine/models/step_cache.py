@@ -1,15 +1,17 @@
-"""`StepCache`: what a Hugging Face model sees as `past_key_values` while it computes one step.
+"""`StepCache`: what a Hugging Face model sees as its cache while it computes one step.
 
 Attention layers hand in the step's keys and values, which are written to pages. In return they get a `LayerContext`,
 which the model carries to its attention function. Recurrent layers run segment by segment
 (`octavo.engine.models.mixers`) and get the states of the segment's sequences.
 """
 
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from octavo.engine.attention import LayerContext
 from octavo.engine.cache import (
@@ -33,8 +35,18 @@ class LayerState:
     step: StateStep
 
 
+def cache_argument(model: nn.Module) -> str:
+    """The name of the cache among a model's arguments: `cache` since transformers 5.24, `past_key_values` before."""
+    return "cache" if "cache" in inspect.signature(type(model).forward).parameters else "past_key_values"
+
+
 class StepCache:
     """The cache of one step. Its method names and arguments are Hugging Face's."""
+
+    @staticmethod
+    def among(arguments: "Iterable[object]") -> "StepCache":
+        """The one among the arguments of a mixer, whose name for it depends on the version of transformers."""
+        return next(one for one in arguments if isinstance(one, StepCache))
 
     # Models ask for it before they decide that they need no masks.
     is_sliding = is_linear = is_dummy = ()
