@@ -36,7 +36,7 @@ FILE_AT = Path(__file__).parents[2] / "src" / "octavo" / "engine" / FILE
 SMALL: Mapping[str, Any] = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 24,
     "attention_chunk_size": 32, "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "moe_num_experts": 4,
-    "num_experts_per_tok": 2,
+    "num_experts_per_tok": 2, "num_experts_per_token": 2, "num_expert_group": 1,
     "moe_k": 2, "moe_top_k": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "n_group": 1,
     "topk_group": 1, "first_k_dense_replace": 1, "n_shared_experts": 1, "num_shared_experts": 1, "kv_lora_rank": 24,
     "q_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 20, "linear_num_value_heads": 4,
@@ -49,6 +49,9 @@ LADDER: tuple[Mapping[str, Any], ...] = (
     {"head_dim": 24},  # not that of hidden size over heads: files name it where classes do not
     {},
     {"num_key_value_heads": 4},
+    {"num_key_value_heads": 4, "head_dim": 8},  # that of the rotated part of latents
+    {"num_key_value_heads": 4, "head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2},
+    {"layer_types": ["conv", "full_attention"] * 2},
     {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}},
 )
 """Further keys for families whose parts must fit, one after the other until a model can be made."""
