@@ -168,6 +168,14 @@ def test_a_server_that_asks_for_a_certificate(tls, tls_with_client, caplog):
     assert "rediss://host:port/0?ssl_certfile=FILE&ssl_keyfile=FILE" in told
 
 
+def test_tls_that_only_one_side_speaks(tls, redis, caplog):
+    check(tls["url"].replace("rediss://", "redis://"))
+    check(redis["TCP_URL"].replace("redis://", "rediss://"))
+    plain, secure = caplog.messages
+    assert plain.endswith("(if it wants TLS, give rediss://)")
+    assert secure.endswith("(if it has no TLS, give redis://)")
+
+
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [

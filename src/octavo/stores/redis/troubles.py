@@ -12,6 +12,7 @@ _ASKS_FOR_A_CERTIFICATE = (
     "ALERT_HANDSHAKE_FAILURE",
 )
 _IS_CLOSED = ("Connection reset by peer", "Connection closed by server", "Connection lost")
+_IS_MUTE = "Timeout connecting to server"
 _REMEDIES = (
     (("DB index", "invalid DB"), "give a database that the server has: redis://host:port/0"),
     (("certificate has expired", "not yet valid"), "renew its certificate, or set this machine's clock"),
@@ -48,10 +49,18 @@ def explain(error: Exception, url: str = "") -> StoreDownError:
         return StoreDownError("it is part of a cluster", "give a server that has all values itself")
     text = " ".join(str(error).split()) or type(error).__name__
     remedy = next((remedy for signs, remedy in _REMEDIES if any(sign in text for sign in signs)), "")
-    if not remedy and url.startswith("rediss://") and any(sign in text for sign in _IS_CLOSED):
-        # with TLS 1.3 a client learns nothing else; but a proxy whose server is away does the same
-        text += f" (if it asks clients for certificates, give one that it accepts: {_CLIENT_CERTIFICATE})"
+    if not remedy and (hint := _hint(text, url)):
+        text += f" ({hint})"
     return StoreDownError(text, remedy)
+
+
+def _hint(text: str, url: str) -> str:
+    """What may be the cause. A server that is away, or a proxy before it, may do the same."""
+    if any(sign in text for sign in _IS_CLOSED):
+        if url.startswith("rediss://"):  # with TLS 1.3 a client learns nothing else
+            return f"if it asks clients for certificates, give one that it accepts: {_CLIENT_CERTIFICATE}"
+        return "if it wants TLS, give rediss://" if url.startswith("redis://") else ""
+    return "if it has no TLS, give redis://" if _IS_MUTE in text and url.startswith("rediss://") else ""
 
 
 def other_answer() -> StoreDownError:
