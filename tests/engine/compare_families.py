@@ -51,7 +51,9 @@ LADDER: tuple[Mapping[str, Any], ...] = (
     {"num_key_value_heads": 4},
     {"num_key_value_heads": 4, "head_dim": 8},  # that of the rotated part of latents
     {"num_key_value_heads": 4, "head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2},
+    {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 64},
     {"layer_types": ["conv", "full_attention"] * 2},
+    {"num_experts_per_tok": 1},
     {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}},
 )
 """Further keys for families whose parts must fit, one after the other until a model can be made."""

@@ -28,15 +28,19 @@ def _asks_for_state(module: nn.Module) -> bool:
     return not _STATE_GETTERS.isdisjoint(inspect.unwrap(type(module).forward).__code__.co_names)
 
 
-def _by_segment(forward: Callable[..., torch.Tensor], layer_idx: int) -> Callable[..., torch.Tensor]:
-    def run(hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+def _by_segment(forward: Callable[..., Any], layer_idx: int) -> Callable[..., Any]:
+    """A mixer returns its output, or several: the inputs of an attention that follows it."""
+
+    def run(hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         cache = StepCache.among((*args, *kwargs.values()))
         outputs = []
         for segment in cache.segments(layer_idx):
             tokens = hidden_states[0, segment.tokens]
             by_sequence = tokens.view(segment.num_sequences, -1, tokens.shape[-1])
             with cache.bound(layer_idx, segment):
-                outputs.append(forward(by_sequence, *args, **kwargs).flatten(0, 1)[None])
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+                output = forward(by_sequence, *args, **kwargs)
+            outputs.append([part.flatten(0, 1)[None] for part in (output if isinstance(output, tuple) else (output,))])
+        parts = [of_one[0] if len(of_one) == 1 else torch.cat(of_one, 1) for of_one in zip(*outputs, strict=True)]
+        return parts[0] if len(parts) == 1 else tuple(parts)
 
     return run
