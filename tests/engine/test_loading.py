@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from octavo.engine.tiny_models import save_tiny_model
 from octavo.engine.tokenizer import load_tokenizer
 from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import InputError, ModelConfigError
+from octavo.planning import read_model
 from octavo.specs import ChunkedLocalAttentionSpec, FullAttentionSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec
 
 KINDS = {
@@ -232,6 +234,17 @@ def test_weights_that_may_not_be_opened(llama):
     (llama / "model.safetensors").symlink_to(llama / "model.safetensors")
     with pytest.raises(ModelFolderError, match=r"model\.safetensors cannot be read: Too many levels of symbolic links"):
         load_model(llama)
+
+
+@pytest.mark.parametrize("family", ["dots1", "zaya"])
+def test_the_plan_that_is_read_is_that_of_the_loaded_model(tmp_path, family):
+    """Most others keep an input of a convolution more here than in vLLM, which plans follow."""
+    save_tiny_model(family, tmp_path)
+    loaded = load_model(tmp_path).kv_cache_specs()
+    read = read_model(tmp_path, kv_dtype="float32", state_dtype="float32").layers
+    assert Counter((spec.kind, spec.unpadded_page_size_bytes) for spec in read.values()) == Counter(
+        (spec.kind, spec.unpadded_page_size_bytes) for spec in loaded.values()
+    )
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from octavo.planning.models.mamba_families import (
 )
 from octavo.planning.models.model import Reader
 from octavo.planning.models.pooled_keys import read_glm5_next, read_qwen4_exp
-from octavo.planning.models.window_state_families import read_phi4_flash, read_plamo2, read_recurrent_gemma
+from octavo.planning.models.window_state_families import read_phi4_flash, read_plamo2, read_recurrent_gemma, read_zaya
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +282,7 @@ FAMILIES: Mapping[str, Family] = {
             "mamba_expand": 2,
         },
     ),
+    "zaya": Family(read_zaya, {"num_key_value_heads": 2, "cca_time0": 2, "cca_time1": 2}),
     # An encoder beside the decoder
     "whisper": Family(read_whisper, {"max_source_positions": 1500}),
 }

@@ -31,6 +31,7 @@ _ODD_FAMILIES = (
     "recurrent_gemma",
     "whisper",
     "zamba2",
+    "zaya",
 )
 """Beginnings of model types that share blocks, embed per layer, or have matrices of other shapes."""
 _NUM_EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")

@@ -1,4 +1,4 @@
-"""Families that mix sliding windows with recurrent state: RecurrentGemma, PLaMo 2, Phi-4-flash."""
+"""Families that mix sliding windows with recurrent state: RecurrentGemma, PLaMo 2, Phi-4-flash, Zaya."""
 
 from itertools import cycle, islice
 
@@ -10,6 +10,7 @@ from octavo.planning.models.recurrent import mamba1_state, mamba2_state, ssm_dty
 from octavo.specs import CacheDType, MambaSpec
 
 _BLOCK_WORDS = {"recurrent": "recurrent", "attention": "sliding_attention"}
+_ZAYA_WORDS = {"hybrid": "full_attention", "hybrid_sliding": "sliding_attention"}
 
 
 def read_recurrent_gemma(model: Model) -> Layers:
@@ -30,6 +31,25 @@ def read_recurrent_gemma(model: Model) -> Layers:
         dtypes=(model.target.model_dtype, ssm_dtype(model, CacheDType.FLOAT32)),
     )
     return _layers(model, words, state, {"sliding_window": view.count("attention_window_size")})
+
+
+def read_zaya(model: Model) -> Layers:
+    """Zaya: attention in every layer, whose queries and keys are convolved, and half of whose values come one token
+    late."""
+    view, heads = model.view, read_heads(model)
+    words = model.layer_words("layer_types", default=lambda _: "hybrid", known=_ZAYA_WORDS.keys())
+    num_heads = model.per_rank(view.count("num_attention_heads"), "num_attention_heads") + heads.num_kv_heads
+    reach = view.count("cca_time0") + view.count("cca_time1") - 2
+    state = MambaSpec(
+        block_size=model.target.block_size,
+        shapes=((reach, num_heads * heads.head_size), (heads.num_kv_heads * heads.head_size // 2,)),
+        dtypes=(model.target.model_dtype,) * 2,
+    )
+    layers: Layers = {}
+    for index, word in enumerate(words):
+        layers[f"layers.{index}.attn"] = attention_spec(model, heads, _ZAYA_WORDS[word])
+        layers[f"layers.{index}.conv"] = state
+    return layers
 
 
 def read_plamo2(model: Model) -> Layers:
