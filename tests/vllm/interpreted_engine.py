@@ -11,6 +11,7 @@ from collections import defaultdict
 from typing import Any
 
 from interpreted_triton import take_scans_of_gpus  # before vLLM
+from mamba1_kernels import take_scans_of_mamba1
 from plugin_serving import Offloading, generate_each, start, tokens
 from vllm.models.deepseek_v4.cpu import cpu_mla
 
@@ -64,5 +65,6 @@ SCENARIOS = {"computes": scenario_computes, "loads": scenario_loads, "again": sc
 
 if __name__ == "__main__":
     take_scans_of_gpus()
+    take_scans_of_mamba1()
     cpu_mla.DeepseekV4CPUSparseSWAMetadataBuilder.build_tile_scheduler = find_no_tile_schedules
     print("KNOWN", json.dumps(SCENARIOS[sys.argv[1]](**json.loads(sys.argv[2]))))

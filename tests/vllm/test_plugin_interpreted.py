@@ -1,4 +1,4 @@
-"""What the plug-in loads is what was computed, for models whose kernels are Triton's: DeepSeek V4, and Mamba 2."""
+"""What the plug-in loads is what was computed, for models whose kernels are Triton's: DeepSeek V4, and Mamba."""
 
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ def test_deepseek_v4(tmp_path: Path) -> None:
     assert play("again", model=model, transfer=transfer, lengths=lengths)["disk"] == [computed, [256, 256]]
 
 
-@pytest.mark.parametrize("family", ["falcon_h1", "granite4"])
-def test_mamba2_beside_attention(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["falcon_h1", "granite4", "jamba"])
+def test_mamba_beside_attention(family: str, tmp_path: Path) -> None:
     """In one layer, and in layers of their own."""
     model = make_model(family, tmp_path / "model")
     seen = play("loads", model=model, transfer=transfer_to(tmp_path), lengths=[300])

@@ -33,6 +33,7 @@ MEMORY = {
     "llama4": "2.5MiB",
     "qwen3_next": "12MiB",
     "qwen3_5": "14MiB",
+    "lfm2": "3MiB",
     "deepseek_v2": "14MiB",
 }
 """Room for the prompts, and for little more."""

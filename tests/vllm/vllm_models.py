@@ -123,21 +123,50 @@ _MAMBA2 = {
     "mamba_d_state": 16,
     "mamba_n_groups": 1,
 }
+_SCANS = ("falcon_h1", "granite4", "jamba", "lfm2")
+_HIDDEN_128 = {name: value for name, value in _COMMON.items() if name != "head_dim"} | {"hidden_size": 128}
+_LFM2 = {
+    **_HIDDEN_128,
+    "conv_dim": 128,  # vLLM reads sizes that transformers leaves out of a config of its own
+    "block_dim": 128,
+    "block_ff_dim": 128,
+}
 
 
-def tiny_mamba2_config(family: str) -> transformers.PretrainedConfig:
-    """Mamba 2 beside attention: in one layer (Falcon-H1), or in layers of their own."""
-    if family == "falcon_h1":
-        return transformers.FalconH1Config(**_MAMBA2, num_hidden_layers=3, mamba_d_ssm=256)
-    return transformers.GraniteMoeHybridConfig(
-        **_MAMBA2,
-        num_hidden_layers=4,
-        layer_types=["mamba", "mamba", "attention", "mamba"],
-        num_local_experts=0,
-        num_experts_per_tok=0,
-        shared_intermediate_size=128,
-        position_embedding_type="rope",
-    )
+def tiny_scan_config(family: str) -> transformers.PretrainedConfig:
+    """Mamba and convolutions beside attention: in one layer (Falcon-H1), or in layers of their own."""
+    match family:
+        case "falcon_h1":
+            return transformers.FalconH1Config(**_MAMBA2, num_hidden_layers=3, mamba_d_ssm=256)
+        case "granite4":
+            return transformers.GraniteMoeHybridConfig(
+                **_MAMBA2,
+                num_hidden_layers=4,
+                layer_types=["mamba", "mamba", "attention", "mamba"],
+                num_local_experts=0,
+                num_experts_per_tok=0,
+                shared_intermediate_size=128,
+                position_embedding_type="rope",
+            )
+        case "jamba":  # Mamba 1; vLLM packs the weights of a convolution of 4 tokens otherwise
+            return transformers.JambaConfig(
+                **_HIDDEN_128,
+                num_hidden_layers=3,
+                attn_layer_period=3,
+                attn_layer_offset=1,
+                num_experts=1,
+                num_experts_per_tok=1,
+                mamba_d_conv=3,
+            )
+        case "lfm2":  # a state is the last two inputs of a short convolution
+            return transformers.Lfm2Config(
+                **_LFM2,
+                num_hidden_layers=4,
+                layer_types=["conv", "full_attention"] * 2,
+                tie_word_embeddings=False,
+                block_auto_adjust_ff_dim=False,
+            )
+    raise ValueError(family)
 
 
 def make_adapter(folder: Path, seed: int) -> Path:
@@ -159,7 +188,7 @@ def make_adapter(folder: Path, seed: int) -> Path:
 
 def make_model(family: str, folder: Path, seed: int = 0) -> Path:
     torch.manual_seed(seed)
-    config = tiny_mamba2_config(family) if family in ("falcon_h1", "granite4") else tiny_config(family)
+    config = tiny_scan_config(family) if family in _SCANS else tiny_config(family)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     _with_large_weights(model).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
