@@ -30,9 +30,10 @@ def scenario_computes(model: str, lengths: list[int]) -> dict[str, Any]:
     return {"computed": generate_each(llm, make_prompts(lengths), ANSWER_TOKENS)}
 
 
-def scenario_loads(model: str, transfer: dict[str, Any], lengths: list[int]) -> dict[str, Any]:
-    """Computed, from memory, from disk, and from memory full of zeros."""
-    llm, prompts = start(model, transfer), make_prompts(lengths)
+def scenario_loads(model: str, transfer: dict[str, Any], lengths: list[int], **options: Any) -> dict[str, Any]:
+    """Computed, from memory, from disk, and from memory full of zeros; before these, how many tokens were drafted, and
+    how many of them were right."""
+    llm, prompts = start(model, transfer, **options), make_prompts(lengths)
     below = Offloading(llm)
     report = {"first": generate_each(llm, prompts, ANSWER_TOKENS)}
     below.forget_device()
@@ -41,6 +42,8 @@ def scenario_loads(model: str, transfer: dict[str, Any], lengths: list[int]) -> 
     below.lose_memory()
     below.forget_device()
     report["disk"] = generate_each(llm, prompts, ANSWER_TOKENS)
+    counted = {metric.name: getattr(metric, "value", None) for metric in llm.get_metrics()}
+    report["drafted"] = [counted.get(f"vllm:spec_decode_num_{name}_tokens") for name in ("draft", "accepted")]
     below.forget_device()
     below.spoil_memory()
     report["zeros"] = generate_each(llm, prompts, ANSWER_TOKENS)

@@ -39,6 +39,21 @@ def test_mamba_beside_attention(family: str, tmp_path: Path) -> None:
     assert_wrong(seen["zeros"], computed)
 
 
+def test_drafts_of_a_second_model(tmp_path: Path) -> None:
+    """The model drafts for itself, so every draft is right as long as the draft model's caches are: its windows and its
+    full attention come back as well."""
+    model = make_model("gpt_oss", tmp_path / "model")
+    drafts = {"method": "draft_model", "model": model, "num_speculative_tokens": 3}
+    options = {"dtype": "float32", "speculative_config": drafts}
+    seen = play("loads", model=model, transfer=transfer_to(tmp_path), lengths=[300], **options)
+    computed, cached = seen["first"]
+    assert cached == [0]
+    assert seen["memory"] == seen["disk"] == [computed, [256]]
+    num_drafted, num_right = seen["drafted"]
+    assert num_drafted == num_right > 0
+    assert_wrong(seen["zeros"], computed)
+
+
 def assert_wrong(zeros: tuple[list[list[int]], list[int]], computed: list[list[int]]) -> None:
     """So the right answers came from the bytes that were loaded."""
     answers, cached = zeros
