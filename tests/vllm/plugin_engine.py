@@ -26,7 +26,7 @@ from plugin_stress import (
     scenario_reset_under_way,
     scenario_stress,
 )
-from plugin_weights import scenario_elsewhere, scenario_transferred
+from plugin_weights import scenario_elsewhere, scenario_reset_late, scenario_transferred
 from prometheus_client import REGISTRY
 from vllm import LLM, SamplingParams, __version__ as vllm_version
 from vllm.distributed import cleanup_dist_env_and_memory
@@ -470,16 +470,17 @@ def scenario_adapters(model: str, adapters: list[str], transfer: dict[str, Any])
 
 
 def scenario_replaced_adapter(model: str, adapter: str, other: str, transfer: dict[str, Any]) -> dict[str, Any]:
-    """A prompt with an adapter, which is loaded again, and then after its files were replaced; before each question the
-    device has forgotten all."""
+    """A prompt with an adapter, which is loaded again, and then after its files were replaced; before each question but
+    two after that the device has forgotten all."""
     llm = start(model, transfer, enable_lora=True, max_loras=1, max_lora_rank=8)
     below = Offloading(llm)
     sampling = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, detokenize=False)
     request = LoRARequest("a", 1, adapter)
     again = LoRARequest("a", 1, adapter, load_inplace=True)
 
-    def ask() -> tuple[list[int], int]:
-        below.forget_device()
+    def ask(*, forgets: bool = True) -> tuple[list[int], int]:
+        if forgets:
+            below.forget_device()
         prompt = {"prompt_token_ids": tokens(PROMPT_TOKENS, 10)}
         (output,) = llm.generate([prompt], sampling, use_tqdm=False, lora_request=request)
         return list(output.outputs[0].token_ids), output.num_cached_tokens or 0
@@ -489,6 +490,7 @@ def scenario_replaced_adapter(model: str, adapter: str, other: str, transfer: di
     report["loaded_again"] = ask()
     shutil.copytree(other, adapter, dirs_exist_ok=True)
     llm.llm_engine.add_lora(again)
+    report["former"] = [ask(forgets=False)[1] for _ in range(2)]
     report["other"], report["memory"] = ask(), ask()
     below.adapter.shutdown()
     return report
@@ -556,6 +558,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "reloaded": scenario_reloaded,
     "transferred": scenario_transferred,
     "elsewhere": scenario_elsewhere,
+    "reset_late": scenario_reset_late,
     "shared": scenario_shared,
     "recorded": scenario_recorded,
     "flips": scenario_flips,

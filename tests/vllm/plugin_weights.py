@@ -62,6 +62,25 @@ def scenario_transferred(model: str, transfer: dict[str, Any]) -> dict[str, Any]
     return report
 
 
+def scenario_reset_late(model: str, other: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """A prompt with which others go on, before other weights are loaded, after that while the device has not forgotten
+    it, and when the device has; and what is right then."""
+    llm = start(model, transfer)
+    below = Offloading(llm)
+    prompt = tokens(520, 10)
+    prompts = [prompt, prompt + tokens(130, 11)]
+    report: dict[str, Any] = {"before": generate_each(llm, prompts[:1])}
+    llm.collective_rpc("reload_weights", kwargs={"weights_path": other})
+    report["former"] = generate_each(llm, prompts)[1]
+    below.forget_device()
+    report["after"] = generate_each(llm, prompts)
+    report["right"] = generate_each(llm, prompts, salt="none has it")
+    below.forget_device()
+    report["memory"] = generate_each(llm, prompts)
+    below.adapter.shutdown()
+    return report
+
+
 class WithWeightsElsewhere(LlamaForCausalLM):
     """Has weights in a second folder, which its config names, as Ultravox has its towers."""
 

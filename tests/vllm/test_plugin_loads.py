@@ -296,6 +296,17 @@ def test_weights_that_are_loaded_into_the_engine_part_what_they_compute(tmp_path
 
 
 @pytest.mark.every_vllm
+def test_what_the_device_has_of_former_weights_is_not_stored(tmp_path: Path) -> None:
+    """Until somebody resets the device's cache, vLLM goes on with what the former weights have computed."""
+    model, other = make_model("llama", tmp_path / "model"), make_model("llama", tmp_path / "other", seed=1)
+    seen = play("reset_late", model=model, other=other, transfer=transfer_config(memory="8MiB"))
+    assert seen["former"] == [NUM_HIT, NUM_HIT]
+    assert seen["after"][0] == seen["right"][0]
+    assert seen["after"][1] == [0, NUM_HIT]
+    assert seen["memory"] == [seen["right"][0], [NUM_HIT, NUM_HIT + 128]]
+
+
+@pytest.mark.every_vllm
 def test_weights_that_a_trainer_writes_into_the_engine_part_what_they_compute(llama: Served) -> None:
     seen = play("transferred", model=llama.model, transfer=transfer_config(memory="8MiB"))
     answers = [seen["before"][0], seen["within"][0][0], seen["after"][0][0]]
@@ -332,12 +343,13 @@ def test_adapters_part_requests(llama: Served, tmp_path: Path) -> None:
 
 @pytest.mark.every_vllm
 def test_an_adapter_whose_files_were_replaced_finds_nothing_of_the_former(llama: Served, tmp_path: Path) -> None:
-    """vLLM knows an adapter by its name and path."""
+    """vLLM knows an adapter by its name and path, and goes on with what the device has, until somebody resets that."""
     adapters = [make_adapter(tmp_path / name, seed) for seed, name in enumerate(("a", "b"))]
     named = {"adapter": adapters[0], "other": adapters[1]}
     seen = play("replaced_adapter", model=llama.model, transfer=transfer_config(memory="8MiB"), **named)
     assert seen["first"][1] == seen["other"][1] == 0
     assert seen["loaded_again"] == [seen["first"][0], NUM_HIT]
+    assert seen["former"] == [NUM_HIT, NUM_HIT]
     assert seen["memory"] == [seen["other"][0], NUM_HIT]
     assert seen["other"][0] != seen["first"][0]
 

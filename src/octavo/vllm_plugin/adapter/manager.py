@@ -166,7 +166,7 @@ class OctavoManager(OffloadingManager):
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         if self._is_new_step:
             self._is_new_step = False
-            self._weights.look(self._alive)
+            self._weights.look(self._alive, sys._getframe(1))  # noqa: SLF001 - vLLM says it nowhere else
             self.manager.poll(self._clock())
         state = state_of(req_context)
         state.may_store = self._may_store  # after a reset too: vLLM asks for who begins, without any page
@@ -212,7 +212,7 @@ class OctavoManager(OffloadingManager):
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         now = self._clock()
         if self._is_new_step:
-            self._weights.look(self._alive)
+            self._weights.look(self._alive, sys._getframe(1))  # noqa: SLF001 - vLLM says it nowhere else
             self.manager.poll(now)
         self._waits.end_step(now)
         self._ahead.end_step(_waits_with_pages)
@@ -252,11 +252,11 @@ class OctavoManager(OffloadingManager):
         self._choosing.load_ends(state_of(req_context), self._clock())
 
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
-        self._weights.look(self._alive)
+        self._weights.look(self._alive, sys._getframe(1))  # noqa: SLF001 - vLLM says it nowhere else
         state = state_of(req_context)
         state.looks.is_over = True
         state.outlook, state.deadline = None, math.inf  # it may be preempted, and wait again
-        may_store = state.may_store and not state.is_continued
+        may_store = state.may_store and not state.is_continued and not self._weights.may_go_on_with_former(state)
         if may_store:
             self._questions.announce(req_context)
         self._serve(state)

@@ -74,6 +74,8 @@ class RequestState:
         """Number of tokens -> block hash, for each point that was promised."""
         self._promised_tokens = 0
         self._known_preemptions = 0
+        self._preemptions_at_start = -1
+        self._tokens_at_start = 0
         self._request: object = None
         self._tokens_per_hash = 1
         self._inside = 0
@@ -147,6 +149,13 @@ class RequestState:
         """The end of a step that asked for it."""
         self.asked.clear()
         self._known_preemptions = self._num_preemptions
+
+    def tokens_at_start(self) -> int:
+        """The tokens that it had, from the device or loaded, when it first offered chunks since it last began."""
+        if self._preemptions_at_start != self._num_preemptions:
+            self._preemptions_at_start = self._num_preemptions
+            self._tokens_at_start = getattr(self._request, "num_computed_tokens", 0)
+        return self._tokens_at_start
 
     @property
     def _num_preemptions(self) -> int:

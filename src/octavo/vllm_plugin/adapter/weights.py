@@ -35,13 +35,31 @@ class LoadedWeights:
         self._manager, self._take_loaded = manager, take_loaded
         self.are_others = False
         """Whether they are no longer those that name what lies below memory."""
+        self._pool: Any = None
+        """vLLM's own pool of device pages, if vLLM shows it."""
+        self._cached: object = None
+        """What the pool finds pages with, as of the last look."""
+        self._loaded: set[Loaded] = set()
+        """What was loaded since the device has forgotten all."""
 
-    def look(self, alive: Iterable[RequestState]) -> None:
+    def may_go_on_with_former(self, state: RequestState) -> bool:
+        """Whether the request may have begun with pages that former weights, or a former adapter, have computed: until
+        somebody resets the device's cache, vLLM finds them there."""
+        of_device = Loaded.WEIGHTS in self._loaded or (Loaded.ADAPTER in self._loaded and state.may_have_adapter)
+        return of_device and state.tokens_at_start() > 0
+
+    def look(self, alive: Iterable[RequestState], caller: FrameType | None) -> None:
         """Once something was loaded: forgets what memory has. Requests that are alive have pages of former weights; of
-        a former adapter if it is one that was loaded, and they have one."""
+        a former adapter if it is one that was loaded, and they have one. `caller` is one that vLLM's scheduler has
+        called, directly or not."""
+        has_forgotten = self._has_device_forgotten(caller)
+        if has_forgotten:
+            self._loaded.clear()
         loaded = self._take_loaded()
         if not loaded:
             return
+        if not has_forgotten:
+            self._loaded.update(loaded)
         are_others = Loaded.WEIGHTS in loaded
         for state in alive:
             if are_others or state.may_have_adapter:
@@ -55,6 +73,15 @@ class LoadedWeights:
                 "lies below is of the weights with which it began: start it again with the new ones"
             )
         self.are_others = True
+
+    def _has_device_forgotten(self, caller: FrameType | None) -> bool:
+        """Whether the device's cache was reset since the last look: then it finds pages with another object. Nothing
+        is known of a vLLM that does not show its pool."""
+        if self._pool is None:
+            scheduler = _find_owner(caller, "kv_cache_manager")
+            self._pool = getattr(getattr(scheduler, "kv_cache_manager", None), "block_pool", None)
+        before, self._cached = self._cached, getattr(self._pool, "cached_block_hash_to_block", None)
+        return self._cached is not before
 
 
 def watch_weights(frame: FrameType | None, tell: Callable[[Loaded], None]) -> bool:
