@@ -296,8 +296,8 @@ ENGINE_BUGS = (
     Bug(
         name="the age of a point does not count when the least is sought",
         file="policies/point_table.py",
-        right="hazards.index_all[classes, ages])",
-        wrong="hazards.index_all[classes, 0])",
+        right="hazards.index[is_followed, classes, ages]",
+        wrong="hazards.index[is_followed, classes, 0]",
         tests=LOOPS,
     ),
     Bug(

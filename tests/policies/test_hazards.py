@@ -96,6 +96,19 @@ def test_where_little_is_known_a_role_says_what_to_expect() -> None:
     assert hazards.index_all[resumed][9] > hazards.index_all[new][9] > hazards.index_all[left][9]
 
 
+def test_of_many_lives_a_few_more_do_not_make_a_new_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+    learn_index = Hazards._learn_index
+    monkeypatch.setattr(Hazards, "_learn_index", lambda self: computed.append(self._num_lives) or learn_index(self))
+    hazards = hazards_of(1000)
+    for now in range(1 << 16):
+        hazards.begin(USED, now)
+    gaps = np.diff(computed)
+    assert gaps[1:60].tolist() == [64] * 59, "while little is known all of it is used at once"
+    assert gaps[-1] == 512
+    assert len(computed) < 300
+
+
 def naive_index(rates: list[float], widths: list[float], age: int) -> float:
     """The best of all horizons, each followed by itself."""
     found, unused, uses, time = 0.0, 1.0, 0.0, 0.0

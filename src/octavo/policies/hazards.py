@@ -45,7 +45,10 @@ _USED, _ENDED = NUM_CLASSES, 2 * NUM_CLASSES
 """The state of a life is its class while it waits for a use, its class and this once it had it, or that it does not
 count."""
 _LEARN_EVERY, _LEARN_INDEX = 64, 31
-"""In lives: how often all is learned anew, and when the index is computed meanwhile."""
+"""In lives: how often all is counted anew, and when the index is computed meanwhile."""
+_LIVES_PER_NEW = 64
+"""The index is computed anew when one life has come for so many that are known: a few more hardly change what many
+tell."""
 
 
 class Role(IntEnum):
@@ -102,6 +105,8 @@ class Hazards:
         first = max(1.0, num_slots * _FIRST_AGE)
         self.ages = [0.0, *(first * 2 ** (age / 2) for age in range(NUM_AGES - 1))]
         """Where each age begins."""
+        self.age_starts = np.array(self.ages)
+        """The same, to be searched for many at once."""
         self._widths = np.diff([*self.ages, self.ages[-1] * 2**0.5])
         shape = (_NUM_ROWS, NUM_AGES)
         self._reached, self._own, self._path = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -110,6 +115,8 @@ class Hazards:
         self._states = np.frombuffer(self._state, np.uint8)
         """The same column, to be counted."""
         self._num_lives = 0
+        self._learn_at = 0
+        """The number of lives from which on the index is computed anew."""
         self._hands = [0] * NUM_AGES
         self._ghosts = ShardedDict(-1)
         """By key: the number of the ghost. Its place in the columns is that number modulo their length."""
@@ -186,8 +193,9 @@ class Hazards:
         """A part of what is done once in some lives, so that no single call does all of it."""
         if step < NUM_AGES:
             self._follow(step, now)
-        elif step == _LEARN_INDEX:
+        elif step == _LEARN_INDEX and self._num_lives >= self._learn_at:
             self._learn_index()
+            self._learn_at = self._num_lives + min(self._num_lives, _MOST_LIVES) // _LIVES_PER_NEW
 
     def _follow(self, age: int, now: int) -> None:
         """Moves an age's hand on to the lives that have reached that age."""
@@ -217,7 +225,10 @@ class Hazards:
         all_ = _rates(uses[rows], reached, _GUESS_ALL, factors)
         index = gittins(np.concatenate([own, all_]), self._widths)
         places = np.searchsorted(rows, np.where(is_known[:NUM_CLASSES], np.arange(NUM_CLASSES), _ROWS_OF_ROLES))
-        self.index_own, self.index_all = index[places], index[len(rows) + places]
+        self.index = index[np.stack([len(rows) + places, places])]
+        """For a point that nobody follows, and for one that others follow, which is worth what it is used for
+        itself."""
+        self.index_all, self.index_own = self.index
 
 
 def _rates(uses: Table, reached: Table, guess: float, factors: Table) -> Table:

@@ -252,22 +252,22 @@ class PointTable:
         two equal ones is less. As many more are found as were passed over in this eviction."""
         here = slice(part, None, num_parts)
         freed = np.frombuffer(self.freed, np.int64)[here]
-        places = np.flatnonzero(np.logical_and(freed, np.frombuffer(self._waits, np.int8)[here]))
+        places = np.logical_and(freed, np.frombuffer(self._waits, np.int8)[here]).nonzero()[0]
         if not len(places):
             return []
         hazards = self.hazards
         last_use = np.frombuffer(self.last_use, np.int64)[here][places]
         classes = np.frombuffer(self.classes, np.int8)[here][places]
         is_followed = np.frombuffer(self.is_followed, np.int8)[here][places]
-        ages = np.searchsorted(hazards.ages, self.now - last_use, side="right") - 1
-        index = np.where(is_followed, hazards.index_own[classes, ages], hazards.index_all[classes, ages])
-        slots = freed[places] + np.frombuffer(self.shared, np.int64)[here][places]
-        worth = index * np.frombuffer(self.tokens_saved, np.int64)[here][places] / slots
-        worth *= 1 + _TIE * last_use / (1 + self.now)
+        ages = hazards.age_starts.searchsorted(self.now - last_use, side="right") - 1
+        worth = hazards.index[is_followed, classes, ages]
+        worth *= np.frombuffer(self.tokens_saved, np.int64)[here][places]
+        worth /= freed[places] + np.frombuffer(self.shared, np.int64)[here][places]
+        worth *= 1 + _TIE / (1 + self.now) * last_use
         num_passed = _MOST_PASSED - self._num_to_pass
         count = min(len(places), max(-(-len(places) // _SHARE_FOUND), num_passed))
-        least = np.argpartition(worth, count - 1)[:count]
-        points = places[least[np.argsort(-worth[least])]] * num_parts + part
+        least = worth.argpartition(count - 1)[:count]
+        points = places[least[(-worth[least]).argsort()]] * num_parts + part
         return [(point, self.lives[point]) for point in points.tolist()]
 
     def _passed_over_first(self) -> int | None:
