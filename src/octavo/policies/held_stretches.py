@@ -33,9 +33,14 @@ class HeldStretches(StretchColumns):
         self.points[number] = point
         self._count_holder(number, self.holders[number])
 
-    def remove_point(self, number: int) -> None:
-        self.points[number] = 0
-        self._uncount_holder(number)
+    def remove_point(self, number: int, point: int) -> None:
+        """A point no longer holds this stretch, which it may have ended with."""
+        if self.points[number] == point:
+            self.points[number] = 0
+        if self.in_prefix[number]:
+            self._uncount_holder(number)
+        else:
+            self.release(number, point)
 
     def hold(self, number: int, holder: int) -> None:
         """Adds a holder: in a prefix group a stretch that follows, else a point."""
@@ -117,8 +122,7 @@ class HeldStretches(StretchColumns):
             if self.num_holders[number]:
                 self._lists.move(IDLE, number)
             else:
-                self._lists.remove(number)
-                self._lists.prepend(UNNEEDED, number)
+                self._lists.move_first(UNNEEDED, number)
 
     def _forget(self, number: int, *, is_indexed: bool = True) -> None:
         """Forgets a stretch that nobody holds."""

@@ -4,7 +4,7 @@ Whatever a point holds, or frees when it goes, follows from the groups' specs an
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice, starmap
+from itertools import islice
 
 from octavo.chunks import (
     GroupOffloadConfig,
@@ -53,6 +53,10 @@ class PointKeeper:
             self._point_idle_longest,
             is_asked_by_use=self._is_plain,
         )
+        self._more_tips = [self._points.new_column() for _ in self._prefix_groups[1:]]
+        """Like `tips`, for each further group that needs its whole prefix."""
+        self._ends_of_runs = [(group, self._points.new_column()) for group in self._run_groups]
+        """With each group that needs a run: by point, the stretch with the last chunk of its run."""
         self._bare_tips: list[int] = []
         """Stretches that the last call has stored, and that nothing holds yet. Before the next call each gets an end,
         unless a promise has put a point there: the promise of a store follows it at once."""
@@ -138,38 +142,40 @@ class PointKeeper:
 
     def _add_full_point(self, num_tokens: int, block_hash: BlockHash, promised_tokens: int = 0) -> None:
         """Adds no point if a chunk that it needs is not there. `promised_tokens`: see `PromisedPoint`."""
-        stretches = self._stretches
-        tips = [OffloadKey(block_hash + group.suffix) for group in self._prefix_groups]
-        runs = [(OffloadKey(block_hash + g.suffix), g.num_chunks(num_tokens)) for g in self._run_groups]
-        if not tips and not any(count for _, count in runs):
+        needed = self._find_needed(num_tokens, block_hash)
+        if needed is None:
             return
-        if not self._are_there(tips, runs):
-            return
+        stretches, (tips, runs) = self._stretches, needed
         main = OffloadKey(block_hash + self._main_group.suffix)
         end = self._point_at(main) if self._is_plain and main not in self._returned else 0
         if end:
             self._points.become_full(end, block_hash, num_tokens)
             return
-        numbers = [stretches.cut_after(tip) for tip in tips]
-        point = self._points.add(block_hash, num_tokens, numbers[0] if numbers else 0, is_end=False)
-        for number in numbers:
+        point = self._points.add(block_hash, num_tokens, tips[0] if tips else 0, is_end=False)
+        for column, number in zip(self._more_tips, tips[1:], strict=True):
+            column[point] = number
+        for number in tips:
             if stretches.points[number]:
                 self._points.hazards.end(self._points.lives[stretches.points[number]])
                 self._give_up(stretches.points[number])
             stretches.add_point(number, point)
-        for key, count in runs:
-            run = stretches.cut_run(key, count)
-            for number in run:
-                stretches.hold(number, point)
-            if run:
-                stretches.points[run[0]] = point
+        for (_, ends), run in zip(self._ends_of_runs, runs, strict=True):
+            ends[point] = stretches.hold_run(run, point)
         self._begin(point, main, Role.SEEN if self._has_returned(block_hash) else Role.NEW, promised_tokens)
 
-    def _are_there(self, tips: Sequence[OffloadKey], runs: Sequence[tuple[OffloadKey, int]]) -> bool:
-        """Whether all chunks are there of these prefixes, and of these runs with their lengths."""
-        stretches = self._stretches
-        are_whole = all(map(stretches.is_complete, map(stretches.find, tips)))
-        return are_whole and all(starmap(stretches.has_run, runs))
+    def _find_needed(self, num_tokens: int, block_hash: BlockHash) -> tuple[list[int], list[list[int]]] | None:
+        """What a point needs: the last stretches of its prefixes, and the stretches of its runs; None if a chunk is not
+        there, or if it needs none."""
+        tips = [self._stretches.find_prefix(OffloadKey(block_hash + group.suffix)) for group in self._prefix_groups]
+        if not all(tips):
+            return None
+        runs = []
+        for group in self._run_groups:
+            count = group.num_chunks(num_tokens)
+            runs.append(self._stretches.find_run(OffloadKey(block_hash + group.suffix), count))
+            if count and not runs[-1]:
+                return None
+        return (tips, runs) if tips or any(runs) else None
 
     def _begin(self, point: int, key: OffloadKey, role: Role, promised_tokens: int = 0) -> None:
         """Begins a point. The point below it lies in between if the same request promised it."""
@@ -226,19 +232,8 @@ class PointKeeper:
 
     def _give_up(self, point: int) -> None:
         """Releases everything that a point holds."""
-        name, tip = self._points.names[point], self._points.tips[point]
-        if tip:
-            self._stretches.remove_point(tip)
-        if not self._points.is_end[point]:
-            num_tokens = self._points.num_tokens[point]
-            for group in self._prefix_groups[1:]:
-                self._stretches.remove_point(self._stretches.find(OffloadKey(name + group.suffix)))
-            for group in self._run_groups:
-                run = self._stretches.cut_run(OffloadKey(name + group.suffix), group.num_chunks(num_tokens))
-                if run:
-                    self._stretches.points[run[0]] = 0
-                for number in run:
-                    self._stretches.release(number, point)
+        for number in self._held_by(point):
+            self._stretches.remove_point(number, point)
         self._points.remove(point)
 
     def _strip(self, point: int, num_slots: int, victims: list[OffloadKey]) -> int:
@@ -247,7 +242,7 @@ class PointKeeper:
         all that the point gave up last."""
         stretches, number = self._stretches, self._points.tips[point]
         hazards, life = self._points.hazards, self._points.lives[point]
-        stretches.remove_point(number)
+        stretches.remove_point(number, point)
         freed, start, ghosts = 0, len(victims), list[OffloadKey]()
         while freed < num_slots and number and stretches.is_unneeded(number):
             before = stretches.before(number)
@@ -274,52 +269,37 @@ class PointKeeper:
                 self._reckon(point)
 
     def _reckon(self, point: int) -> None:
-        num_slots = self._exclusive_slots(point)
+        held = self._held_by(point)
+        num_slots = sum(map(self._stretches.exclusive_slots, held))
         is_followed = self._num_followers(point) > 0
         if self._is_plain:
             tokens, shared = max(1, num_slots) * self._main_group.tokens_per_chunk, 0
         else:
             below = self._point_below(point)
             tokens = self._points.num_tokens[point] - (self._points.num_tokens[below] if below else 0)
-            shared = 0 if is_followed else self._shared_slots(point)
+            shared = 0 if is_followed else sum(map(self._stretches.shared_slots, held))
         self._points.set_worth(point, num_slots, shared, tokens, is_followed=is_followed)
 
     def _exclusive_slots(self, point: int) -> int:
         """The slots that become free if a point is given up and nobody reads them."""
-        stretches, name, tip = self._stretches, self._points.names[point], self._points.tips[point]
-        total = stretches.exclusive_slots(tip)
-        if self._points.is_end[point]:
-            return total
-        for group in self._prefix_groups[1:]:
-            total += stretches.exclusive_slots(stretches.find(OffloadKey(name + group.suffix)))
-        for group in self._run_groups:
-            count = group.num_chunks(self._points.num_tokens[point])
-            for number in stretches.cut_run(OffloadKey(name + group.suffix), count):
-                total += stretches.exclusive_slots(number)
-        return total
-
-    def _shared_slots(self, point: int) -> int:
-        """The point's part of the slots that it keeps together with others, in all groups that need a whole prefix."""
-        stretches, name, total = self._stretches, self._points.names[point], 0
-        if not self._points.is_end[point]:
-            for group in self._prefix_groups[1:]:
-                total += stretches.shared_slots(stretches.find(OffloadKey(name + group.suffix)))
-        return total + stretches.shared_slots(self._points.tips[point])
+        return sum(map(self._stretches.exclusive_slots, self._held_by(point)))
 
     def _frees_at_once(self, point: int) -> bool:
         """Whether some slots become free now if a point is given up: of a stretch that it alone holds and nobody reads.
         Chunks before one that is read stay."""
-        stretches, points, name = self._stretches, self._points, self._points.names[point]
-        if stretches.goes_with_holder(points.tips[point]):
-            return True
-        if points.is_end[point]:
-            return False
-        keys = [OffloadKey(name + group.suffix) for group in (*self._run_groups, *self._prefix_groups[1:])]
-        if any(map(stretches.goes_with_holder, map(stretches.find, keys))):  # as most do
-            return True
-        counts = [group.num_chunks(points.num_tokens[point]) for group in self._run_groups]
-        runs = map(stretches.cut_run, keys, counts)
-        return any(map(stretches.goes_with_holder, chain.from_iterable(runs)))
+        return any(map(self._stretches.goes_with_holder, self._held_by(point)))
+
+    def _held_by(self, point: int) -> list[int]:
+        """The stretches that a point holds: where it ends in groups that need their whole prefix, and its runs."""
+        points = self._points
+        tip = points.tips[point]
+        held = [tip] if tip else []
+        if not points.is_end[point]:
+            held += [tips[point] for tips in self._more_tips]
+            num_tokens = points.num_tokens[point]
+            for group, ends in self._ends_of_runs:
+                held += self._stretches.cut_run(ends[point], group.num_chunks(num_tokens))
+        return held
 
     def _point_idle_longest(self) -> int:
         """The point without a weight to which the longest idle stretch belongs; 0 if the first few belong to none."""

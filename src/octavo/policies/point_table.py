@@ -95,6 +95,12 @@ class PointTable:
     def __iter__(self) -> Iterator[int]:
         return (point for point, name in enumerate(self.names) if name)
 
+    def new_column(self) -> "array[int]":
+        """A column of the caller's, by point: what it says of new points is the caller's to set."""
+        column = array("i", [0])
+        self._columns.append(column)
+        return column
+
     def add(self, name: bytes, num_tokens: int, tip: int, *, is_end: bool) -> int:
         """Adds a point that waits nowhere until its first life begins."""
         if self._unused:

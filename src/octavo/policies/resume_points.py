@@ -254,3 +254,6 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
             assert self._points.freed[point] == self._exclusive_slots(point), "its worth is what giving it up frees"
             if self._points.tips[point]:
                 assert self._points.tips[point] == self._stretches.find(self._key_of(point))
+            for group, ends in [] if self._points.is_end[point] else self._ends_of_runs:
+                last = self._stretches.find(OffloadKey(self._points.names[point] + group.suffix))
+                assert ends[point] == (last if group.num_chunks(self._points.num_tokens[point]) else 0)

@@ -113,7 +113,8 @@ class StretchTable(HeldStretches):
         return lower
 
     def _hold_parent(self, parent: OffloadKey, number: int) -> None:
-        before = self.cut_after(parent) if self._numbers.get(parent) else self._new_hole(parent)
+        known = self._numbers.get(parent)
+        before = self._cut_at(known, parent) if known else self._new_hole(parent)
         self.befores[number] = before
         self.hold(before, number)
 
@@ -129,7 +130,9 @@ class StretchTable(HeldStretches):
 
     def cut_after(self, key: OffloadKey) -> int:
         """The stretch that ends with this chunk, which must be there."""
-        number = self._numbers.get(key)
+        return self._cut_at(self._numbers.get(key), key)
+
+    def _cut_at(self, number: int, key: OffloadKey) -> int:
         keys = self.keys[number]
         return number if keys[-1] == key else self._cut(number, keys.index(key) + 1)
 
@@ -139,20 +142,38 @@ class StretchTable(HeldStretches):
             self._cut(number, len(self.keys[number]) - num_chunks)
         return number
 
-    def cut_run(self, key: OffloadKey, count: int) -> list[int]:
-        """The stretches of exactly these chunks. A run that was there once is found again while it is held."""
-        if count <= 0:
-            return []
+    def find_prefix(self, key: OffloadKey) -> int:
+        """The stretch that ends with this chunk of a prefix group, cut if need be; 0 if not all chunks of the sequence
+        up to there are there."""
         number = self._numbers.get(key)
-        keys = self.keys[number]
-        if len(keys) == count and keys[-1] == key:  # as most are
+        return self._cut_at(number, key) if self.is_complete(number) else 0
+
+    def find_run(self, key: OffloadKey, count: int) -> list[int]:
+        """The stretches of exactly the last `count` chunks up to this one, cut if need be, the last of them first; none
+        if one of the chunks is not there."""
+        return self.cut_run(self.cut_after(key), count) if count > 0 and self.has_run(key, count) else []
+
+    def hold_run(self, run: Sequence[int], point: int) -> int:
+        """A point that ends with this run holds it. Returns the stretch with the last chunk; 0 if there is none."""
+        for number in run:
+            self.hold(number, point)
+        if not run:
+            return 0
+        self.points[run[0]] = point
+        return run[0]
+
+    def cut_run(self, number: int, count: int) -> list[int]:
+        """The stretches of exactly the last `count` chunks up to the end of this one, the last of them first. A run is
+        found again while it is held."""
+        if 0 < count == len(self.keys[number]):  # as most are
             return [number]
-        numbers = []
-        end: OffloadKey | None = key
-        while count > 0 and end is not None:
-            number = self.cut_last(self.cut_after(end), count)
-            count -= len(self.keys[number])
-            end = self.parents[number]
+        numbers: list[int] = []
+        while count > 0:
+            if numbers:
+                before = self.parents[number]
+                assert before is not None, "all of the run is there"
+                number = self.cut_after(before)
+            count -= len(self.keys[self.cut_last(number, count)])
             numbers.append(number)
         return numbers
 

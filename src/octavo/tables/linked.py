@@ -52,6 +52,12 @@ class LinkedLists:
         self._next[before], self._prev[following] = following, before
         self.append(list_, number)
 
+    def move_first(self, list_: int, number: int) -> None:
+        """Makes it the first of this list; it must be in a list."""
+        following, before = self._next[number], self._prev[number]
+        self._next[before], self._prev[following] = following, before
+        self.prepend(list_, number)
+
     def remove(self, number: int) -> None:
         """Takes the number out of its list, if it is in one."""
         following, before = self._next[number], self._prev[number]
