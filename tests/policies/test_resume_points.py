@@ -408,6 +408,27 @@ def test_points_are_not_sought_again_for_each_one_that_is_read(monkeypatch):
     assert len(searches) <= 2
 
 
+def test_points_are_reckoned_when_the_least_is_sought_and_not_at_each_change_beside_them(monkeypatch):
+    writer = Writer()
+    reckoned, set_worth = [], writer.policy._points.set_worth
+    monkeypatch.setattr(
+        writer.policy._points, "set_worth", lambda *worth, **more: reckoned.append(worth) or set_worth(*worth, **more)
+    )
+    for length in range(2, 22, 2):
+        writer.store([0] * length)
+    assert not reckoned
+    assert writer.policy.evict(1)
+    assert len(reckoned) == 10
+
+
+def test_few_points_wait_to_be_reckoned_where_nothing_goes():
+    """Else the first eviction of a tier that was filled would reckon all of it."""
+    writer = Writer(num_slots=10_000)
+    for symbol in range(512):
+        writer.store([symbol // 64, symbol // 8 % 8, symbol % 8])
+    assert len(writer.policy._stretches.changed) <= 70
+
+
 def test_chunks_before_a_pinned_one_are_given_up_in_the_end():
     writer = Writer(groups=(policy_suite.FULL,))
     writer.store([0, 1, 2, 3])

@@ -22,7 +22,9 @@ class HeldStretches(StretchColumns):
         super().__init__(links, first_number=_NUM_LISTS)
         self._lists = LinkedLists(_NUM_LISTS)
         """One list of unneeded stretches, and one of all other idle stretches, the longest idle first."""
-        self._changed: set[int] = set()
+        self.changed: set[int] = set()
+        """Points that may hold more or less for themselves than when they were last reckoned. Point 0 stands for
+        none."""
 
     def _grow(self) -> None:
         super()._grow()
@@ -80,28 +82,15 @@ class HeldStretches(StretchColumns):
         """The stretches that somebody holds and nobody reads, the longest idle first."""
         return self._lists.items(IDLE)
 
-    def take_changed(self) -> set[int]:
-        """Points that hold more or less for themselves than at the last call."""
-        changed = self._changed
-        if changed:
-            self._changed = set()
-            changed.discard(0)
-        return changed
-
-    def was_reckoned(self, point: int) -> None:
-        """What this point holds for itself is known as it is now."""
-        self._changed.discard(point)
-
     def _count_holder(self, number: int, other: int) -> None:
         self.num_holders[number] += 1
         if self.num_holders[number] == 1:
             self._relist(number)
-            self._note_change(number)
         elif self.num_holders[number] == 2:
             if not self.in_prefix[number]:
-                self._changed.add(other)
+                self.changed.add(other)
             else:
-                self._changed.add(self.points[number] if not other else self.point_above(other))
+                self.changed.add(self.points[number] if not other else self.point_above(other))
 
     def _uncount_holder(self, number: int) -> None:
         self.num_holders[number] -= 1
@@ -114,7 +103,7 @@ class HeldStretches(StretchColumns):
 
     def _note_change(self, number: int) -> None:
         """Notes that the point which alone holds this stretch may now hold more or less for itself."""
-        self._changed.add(self.only_point(number))
+        self.changed.add(self.only_point(number))
 
     def _relist(self, number: int) -> None:
         """Puts a stretch that nobody holds any more at the front: it goes first."""

@@ -22,6 +22,8 @@ from octavo.policies.stretch_columns import Links
 from octavo.policies.stretches import StretchTable
 
 _MOST_LOOKS = 64
+_MOST_CHANGED = 64
+"""The most points that wait to be reckoned anew, at some three microseconds each."""
 _MOST_COUNTED = 1000
 """Promises whose mean length counts: a later one changes it by this part."""
 
@@ -49,6 +51,7 @@ class PointKeeper:
         self._points = PointTable(
             self._num_slots,
             self._num_units,
+            self._reckon_changed,
             self._frees_at_once,
             self._point_idle_longest,
             is_asked_by_use=self._is_plain,
@@ -98,7 +101,7 @@ class PointKeeper:
         """The chunk by which a point is remembered that is given up. Windows and states go with it; its prefix stays if
         others follow the point."""
         points = self._points
-        if self._run_groups and points.is_followed[point] and not points.is_end[point]:
+        if self._run_groups and self._num_followers(point) and not points.is_end[point]:
             return OffloadKey(points.names[point] + self._run_groups[-1].suffix)
         return self._key_of(point)
 
@@ -185,9 +188,8 @@ class PointKeeper:
         if below and points.roles[below] == Role.NEW and points.num_tokens[below] <= promised_tokens:
             points.roles[below] = Role.BETWEEN
             points.turn_into(below, self._class_of(below))
-        self._reckon(point)
-        self._stretches.was_reckoned(point)
         self._renew(point, role)
+        self._stretches.changed.add(point)
 
     def _point_below(self, point: int) -> int:
         return self._stretches.point_below(self._points.tips[point])
@@ -263,9 +265,18 @@ class PointKeeper:
 
     # ---- what a point needs ------------------------------------------------------------------------------------
 
+    def _bound_changed(self) -> None:
+        """Points are reckoned when the least is sought. Where nothing goes for long they do not become too many for one
+        call."""
+        if len(self._stretches.changed) > _MOST_CHANGED:
+            self._reckon_changed()
+
     def _reckon_changed(self) -> None:
-        for point in self._stretches.take_changed():
-            if point in self._points:
+        """Says what points are worth whose neighbours came or went."""
+        changed = self._stretches.changed
+        if changed:
+            self._stretches.changed = set()
+            for point in filter(self._points.__contains__, changed):
                 self._reckon(point)
 
     def _reckon(self, point: int) -> None:
@@ -305,6 +316,6 @@ class PointKeeper:
         """The point without a weight to which the longest idle stretch belongs; 0 if the first few belong to none."""
         for number in islice(self._stretches.idle(), _MOST_LOOKS):
             point = self._stretches.only_point(number)
-            if point and not self._points.is_weighed(point) and self._points.can_go(point):
+            if point and not self._points.is_weighed(point) and self._frees_at_once(point):
                 return point
         return 0

@@ -35,18 +35,20 @@ class PointTable:
         self,
         num_slots: int,
         num_units: int,
+        reckon_changed: Callable[[], None],
         frees_at_once: Callable[[int], bool],
         any_other: Callable[[], int],
         *,
         is_asked_by_use: bool,
     ) -> None:
-        """`frees_at_once`: whether nobody reads what a point would free. `any_other`: a point of which that is true, as
-        good as can be found soon; 0 if none is. `is_asked_by_use`: whether somebody will ask for the point used longest
-        ago."""
+        """`reckon_changed`: says `set_worth` for the points whose worth may have changed. `frees_at_once`: whether
+        nobody reads what a point would free. `any_other`: a point of which that is true, as good as can be found soon;
+        0 if none is. `is_asked_by_use`: whether somebody will ask for the point used longest ago."""
         self.now = 0
         """The slots stored since the beginning; it serves as a clock."""
         self.hazards = Hazards(num_slots, num_units)
-        self._num_slots, self._frees_at_once, self._any_other = num_slots, frees_at_once, any_other
+        self._num_slots, self._any_other = num_slots, any_other
+        self._reckon_changed, self._frees_at_once = reckon_changed, frees_at_once
         self._num_to_pass = 0
         """How many points may still be parked for the eviction that is under way."""
         self.names: list[bytes] = [b""]
@@ -208,7 +210,7 @@ class PointTable:
 
     def can_go(self, point: int) -> bool:
         """Whether something becomes free at once when a point is given up."""
-        return self.freed[point] > 0 and self._frees_at_once(point)
+        return self._frees_at_once(point)
 
     def _come_back(self, point: int) -> None:
         """Puts a point back that left because it would have freed nothing."""
@@ -242,8 +244,9 @@ class PointTable:
 
     def _look(self) -> bool:
         """Finds the least of the next part in which a point waits that would free something. False if none does."""
+        self._reckon_changed()
         if self._looked_in_vain:
-            return False
+            return bool(self._least)
         num_parts = -(-(len(self.names) - len(self._unused)) // _MOST_LOOKED_AT)
         for part in range(self._part + 1, self._part + 1 + num_parts):
             self._part = part % num_parts
@@ -333,6 +336,7 @@ class PointTable:
         """The point to give up, by its last use or by its worth, among those with weights and the given one without."""
         if not self._weights:
             return point
+        self._reckon_changed()
         weighed = self._weighed.least(self.now * _LOOKS_PER_TURN // self._num_slots, by_use=by_use)
         if weighed is None:
             return self._weighed.any_one() if point is None else point

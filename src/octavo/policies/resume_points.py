@@ -10,7 +10,8 @@ points that need them, and given up together with the last such point:
     end            the last chunk so far of a group that needs its whole prefix, where no full point is (yet): a prefill
                    that goes on, or an encoder's input. Holds that prefix
 
-What giving up a point frees is kept exact: it is reckoned anew whenever a neighbour on its chains comes or goes.
+What giving up a point frees is exact whenever the least point is sought: it is reckoned anew then, if neighbours on its
+chains came or went since.
 """
 
 from collections.abc import Sequence
@@ -62,6 +63,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         points, net = self._points, self._net
         if net is None or net.is_learned_best:
             return points.least_with_weights(points.worst(), by_use=False), num_slots
+        self._reckon_changed()
         point, some = net.least(num_slots) or (points.least_recent(), num_slots)
         worst = points.least_with_weights(point, by_use=True)
         return worst, some if worst == point else num_slots
@@ -91,7 +93,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
             self._find_full_point(key)
         if returned and self._is_plain:
             self._add_returned(returned)
-        self._reckon_changed()
+        self._bound_changed()
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         """The last key that ends a point says which point is used, since a resume touches everything below the point
@@ -120,7 +122,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
                 role = Role(points.roles[point])
                 self._renew(point, Role.PASSED if role is Role.BETWEEN else role)
         if own:
-            hazards.use(points.lives[own], points.now, is_own=True, is_followed=points.is_followed[own] > 0)
+            hazards.use(points.lives[own], points.now, is_own=True, is_followed=self._num_followers(own) > 0)
             self._renew(own, Role.RESUMED)
         elif self._is_plain and self._stretches.is_complete(number):
             self._add_used(key)
@@ -133,7 +135,6 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         if above:
             self._note_part_used(above, self._tokens_at(number))
         self._put_end(number, Role.RESUMED)
-        self._reckon_changed()
 
     def _note_part_used(self, point: int, num_tokens: int) -> None:
         """A request used the tokens up to here of those that this point alone holds, and went another way. It counts
@@ -179,7 +180,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
             self._renew(known, role if is_new or role == Role.RESUMED else Role.SEEN)
         else:
             self._add_full_point(point.num_tokens, point.block_hash, point.promised_tokens)
-            self._reckon_changed()
+            self._bound_changed()
         if self._net is not None:
             self._net.serve(OffloadKey(point.block_hash + self._main_group.suffix), point.promised_tokens)
 
@@ -195,7 +196,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
                 self._points.was_read(point)
             elif self._is_plain and self._stretches.is_unneeded(number):
                 self._add_end(number)
-        self._reckon_changed()
+        self._bound_changed()
         if self._net is not None:
             self._net.unpin(keys)
 
@@ -207,7 +208,9 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
             if point:
                 self._give_up(point)
             self._stretches.remove(key)
-        self._note_gone(keys)
+        self._bound_changed()
+        if self._net is not None:
+            self._net.gave_up(keys)
 
     def evict(self, num_slots: int) -> list[OffloadKey] | None:
         if self._stretches.num_idle_slots < num_slots:
@@ -219,7 +222,6 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         victims: list[OffloadKey] = []
         freed = self._stretches.pop_unneeded(num_slots, victims)
         while freed < num_slots:
-            self._reckon_changed()
             point, some = self._worst(num_slots - freed)
             if point is None:
                 freed += self._stretches.pop_idle(victims)
@@ -229,13 +231,9 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
                 self._points.hazards.note_given_up([self._ghost_of(point)], self._points.lives[point])
                 self._give_up(point)
             freed += self._stretches.pop_unneeded(num_slots - freed, victims)
-        self._note_gone(victims)
-        return victims
-
-    def _note_gone(self, keys: Sequence[OffloadKey]) -> None:
-        self._reckon_changed()
         if self._net is not None:
-            self._net.gave_up(keys)
+            self._net.gave_up(victims)
+        return victims
 
     def weigh(self, block_hash: BlockHash, weight: float) -> bool:
         self._points.weigh(block_hash, self._full_point(block_hash), weight)
@@ -246,12 +244,14 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
 
     def check_invariants(self) -> None:
         self._stretches.check_invariants()
+        for point in set(self._points) - self._stretches.changed:
+            assert self._points.freed[point] == self._exclusive_slots(point), "its worth is what giving it up frees"
+        self._reckon_changed()
         self._points.check_invariants()
         assert self._stretches.numbers().issuperset(self._bare_tips), "a bare tip is a stretch that is there"
         if self._net is not None:
             self._net.check_invariants()
         for point in self._points:
-            assert self._points.freed[point] == self._exclusive_slots(point), "its worth is what giving it up frees"
             if self._points.tips[point]:
                 assert self._points.tips[point] == self._stretches.find(self._key_of(point))
             for group, ends in [] if self._points.is_end[point] else self._ends_of_runs:
