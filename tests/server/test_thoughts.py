@@ -4,8 +4,8 @@ text; whole and in a stream."""
 import openai
 import pytest
 
+from octavo.server.responses_items import TurnItems
 from octavo.server.tools import ChannelReader
-from octavo.server.turn_items import TurnItems
 from rigs.chat_templates import TEMPLATES
 from rigs.running_server import MODEL, serving
 from rigs.scripted_model import save_scripted_model

@@ -8,7 +8,7 @@ from octavo.blocks import KVCacheManager
 from octavo.chunks import Departures
 from octavo.engine.checks import check_context
 from octavo.engine.config import EngineConfig
-from octavo.engine.free_memory import free_bytes_of
+from octavo.engine.free_device_memory import free_bytes_of
 from octavo.engine.models import CacheGeometry, CausalModel, find_eos_token_ids, load_model, read_about
 from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits

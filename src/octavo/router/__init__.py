@@ -3,7 +3,7 @@
 Inside:
 
     index                                   the blocks of all engines, and the resume rule over them
-    engine_load                             what waits at an engine, and how soon it would answer
+    engine_load, load_of_others             what waits at an engine, whoever sent it; how soon it would answer
     placement                               the choice of an engine
     address, names, facts, member, fleet    the engines, what they say of themselves, and their health
     plan_learner, feed, indexes, listener   from their events to the index

@@ -33,9 +33,9 @@ from octavo.router.facts import read_facts, read_models
 from octavo.router.following import Reading, pause_s
 from octavo.router.indexes import Indexes, ReadPrompt
 from octavo.router.listener import listen
+from octavo.router.load_of_others import follow_load
 from octavo.router.member import Member
 from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names, look_up
-from octavo.router.others import follow_load
 from octavo.router.placement import Choice, Placement, Prompt
 from octavo.router.reasons import find_lack, reason_of, was_refused
 from octavo.router.rendered import RENDER_CHAT

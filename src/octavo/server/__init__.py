@@ -2,13 +2,13 @@
 
 Inside, where an arrow leads to what a module calls:
 
-    serving -> app -> service               the socket, the routes, and what they share
-    connection, gate, admission, exchange   bytes in and out, within bounds; who may ask for what
-    requests, turn_request, answer_bodies   the bodies that come in and go out
-    prompts, sampling, structure, tools     from a body to what the engine is asked; calls of functions
-    generation, completions, chat, turns    from what the engine computes to an answer; `turns` is /v1/responses
-    tenants, hints, load                    whose a request is, how long it will be wanted, who else sends
-    metrics, page, voice                    what is told of all this
+    serving -> app -> service                   the socket, the routes, and what they share
+    connection, gate, admission, exchange       bytes in and out, within bounds; who may ask for what
+    requests, responses_request, answer_bodies  the bodies that come in and go out
+    prompts, sampling, structure, tools         from a body to what the engine is asked; calls of functions
+    generation, completions, chat, responses    from what the engine computes to an answer
+    tenants, hints, load_book                   whose a request is, how long it will be wanted, who else sends
+    metrics, page, work_log                     what is told of all this
 """
 
 import lazy_loader

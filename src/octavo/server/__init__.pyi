@@ -22,7 +22,7 @@ from .exchange import (
 from .gate import Access as Access, Gate as Gate
 from .hints import RETAIN as RETAIN
 from .http_metrics import ANSWERS as ANSWERS, GONE as GONE, HttpMetrics as HttpMetrics
-from .load import (
+from .load_book import (
     LOAD_HEARTBEAT_S as LOAD_HEARTBEAT_S,
     PREFILL as PREFILL,
     ROUTER as ROUTER,

@@ -12,10 +12,10 @@ from octavo.server.errors import bad_request
 from octavo.server.exchange import Exchange, event
 from octavo.server.generation import Generation, Piece
 from octavo.server.hints import hints_on_prompts
-from octavo.server.load import OpenLoad
+from octavo.server.load_book import OpenLoad
 from octavo.server.requests import ChatRequest, CompletionRequest
+from octavo.server.responses_request import TurnRequest
 from octavo.server.service import Service
-from octavo.server.turn_request import TurnRequest
 
 AnyRequest = CompletionRequest | ChatRequest | TurnRequest
 

@@ -19,16 +19,16 @@ from octavo.server.generation import Generation
 from octavo.server.history import History
 from octavo.server.ignored_fields import IgnoredFields
 from octavo.server.live_requests import LiveRequests
-from octavo.server.load import LoadBook, OpenLoad
+from octavo.server.load_book import LoadBook, OpenLoad
 from octavo.server.logprobs import TokenNamer, token_namer
 from octavo.server.metrics import ServerMetrics
 from octavo.server.offload_view import OffloadReport, ReadOffload
 from octavo.server.prompts import PreparedPrompt, PromptReader, has_effort
 from octavo.server.requests import ChatRequest, CompletionRequest, decode
+from octavo.server.responses import TurnWriter
+from octavo.server.responses_request import TurnRequest
 from octavo.server.structure import StructureReader
 from octavo.server.threads import PatientCalls
-from octavo.server.turn_request import TurnRequest
-from octavo.server.turns import TurnWriter
 from octavo.settings import shown
 from octavo.why import MOST_RECORDS, WhyReport, explain
 

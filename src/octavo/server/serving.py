@@ -21,7 +21,7 @@ from octavo.server.service import Service
 from octavo.server.signalled import SignalledServer
 from octavo.server.sockets import http_settings
 from octavo.server.tenants import Tenant
-from octavo.server.voice import tell_work
+from octavo.server.work_log import tell_work
 
 _logger = logging.getLogger(__name__)
 _LAST_WORDS_S = 10.0

@@ -5,8 +5,8 @@ Bytes and computing are models; every rule is the one that the engine uses.
 Inside, where an arrow leads to what a module calls:
 
     trace_forms -> trace_records, trace_sessions   from a file to `traces`: lengths, times, and which blocks are equal
-    replay -> places, engine                       a trace over one simulated engine, or several behind a placement
-    places -> routed                               which engine gets a request; the router's own index and costs
+    replay -> placements, engine                   a trace over one simulated engine, or several behind a placement
+    placements -> routed                           which engine gets a request; the router's own index and costs
     engine -> media, speeds, losses                the real rules over models; why a request resumed no more
     outcomes, report, money                        what became of a request and of a trace, and what it is worth
     fitting                                        speeds from what `octavo bench serve` measured
@@ -16,7 +16,7 @@ from octavo.sim.engine import SimConfig, SimulatedEngine, Watcher
 from octavo.sim.fitting import read_speeds
 from octavo.sim.money import Prices, Worth, worth_of
 from octavo.sim.outcomes import Outcome
-from octavo.sim.places import PLACEMENTS, MakePlace, Place
+from octavo.sim.placements import PLACEMENTS, MakePlace, Place
 from octavo.sim.replay import check_room, replay
 from octavo.sim.report import Lost, SimReport
 from octavo.sim.routed import TOLD_AFTER_S, RoutedPlace, SeveralRouters

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from octavo.errors import InputError
 from octavo.sim.engine import SimConfig, SimulatedEngine
-from octavo.sim.places import MakePlace, round_robin
+from octavo.sim.placements import MakePlace, round_robin
 from octavo.sim.report import SimReport, make_report
 from octavo.sim.traces import Trace
 

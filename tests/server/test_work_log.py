@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from octavo.server import ServerConfig, set_up_logs
-from octavo.server.voice import describe_work, tell_work
+from octavo.server.work_log import describe_work, tell_work
 from octavo.tiers import TierState
 from rigs.running_server import ENDLESS, LONG_CONTEXT, serving
 from rigs.tier_report import REPORT
@@ -42,7 +42,7 @@ def test_lines_end_with_the_engine(server, client, caplog):
 
     with caplog.at_level(logging.INFO):
         asyncio.run(tell_work(look, iter(range(10)).__next__, every_s=0))
-    (line,) = [record.message for record in caplog.records if record.name == "octavo.server.voice"]
+    (line,) = [record.message for record in caplog.records if record.name == "octavo.server.work_log"]
     assert "prompt tokens/s" in line
 
 

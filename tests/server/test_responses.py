@@ -7,8 +7,8 @@ import jsonschema
 import pydantic
 import pytest
 
+from octavo.server.responses_items import TurnItems
 from octavo.server.tools import FORMATS, CallReader
-from octavo.server.turn_items import TurnItems
 from rigs.running_server import MODEL
 
 NEAR = {

@@ -9,10 +9,10 @@ from octavo.server.answers import new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
 from octavo.server.prompts import PreparedPrompt
 from octavo.server.requests import ChatRequest
+from octavo.server.responses_items import Event, TurnItems
+from octavo.server.responses_request import TurnRequest
 from octavo.server.sampling import chat_params
 from octavo.server.structure import Structure
-from octavo.server.turn_items import Event, TurnItems
-from octavo.server.turn_request import TurnRequest
 
 
 class TurnWriter:

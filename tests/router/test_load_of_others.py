@@ -7,7 +7,7 @@ import httpx
 import msgspec
 import pytest
 
-from octavo.router import others
+from octavo.router import load_of_others
 from octavo.server import PREFILL, ROUTER, Load
 from rigs.running_router import RoutedEngine, RunningRouter
 from rigs.running_server import MODEL
@@ -31,9 +31,9 @@ def heard_of(*answers, monkeypatch):
         return told
 
     async def follow():
-        monkeypatch.setattr(others, "_RETRY_S", 0)
+        monkeypatch.setattr(load_of_others, "_RETRY_S", 0)
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-            await others.follow_load(client, URL, "me", {"authorization": "Bearer key"}, heard.append)
+            await load_of_others.follow_load(client, URL, "me", {"authorization": "Bearer key"}, heard.append)
 
     asyncio.run(follow())
     assert {str(one.url) for one in asked} == {f"{URL}/load?router=me"}
