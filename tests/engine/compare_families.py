@@ -62,7 +62,7 @@ ALSO: tuple[Mapping[str, Any], ...] = (
     {"sliding_window": 24},
     {"use_sliding_window": True, "sliding_window": 24},
 )
-SECONDS = 60
+SECONDS = 240
 SPARSE = re.compile(r"sparse|index|block")
 REACH = re.compile(r"window|chunk|stride|span|local|pattern|every|interval|anchor|memory|topk|period")
 SIZES = re.compile(r"intermediate|hidden|size|expert|head|rank|vocab|layers|token_id|position|parameters|transformers")
