@@ -42,7 +42,8 @@ SMALL: Mapping[str, Any] = {
     "q_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 20, "linear_num_value_heads": 4,
     "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "mamba_n_heads": 8,
     "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 16, "mamba_chunk_size": 16, "chunk_size": 16,
-    "query_pre_attn_scalar": 16,
+    "query_pre_attn_scalar": 16, "index_n_heads": 16, "index_head_dim": 16, "index_topk": 24,
+    "indexer_types": ["full", "shared"] * 2,
 }  # fmt: skip
 """Where a config has the key, and a value for it."""
 LADDER: tuple[Mapping[str, Any], ...] = (

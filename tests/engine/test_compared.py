@@ -163,6 +163,7 @@ def test_the_models_that_ship_are_taken(file):
                 "norm_topk_prob": False,
             },
         ),
+        ("glm5", {"indexer_types": None, "index_topk_freq": 2, "index_skip_topk_offset": 1, "attention_bias": True}),
         ("gemma3", {"final_logit_softcapping": 30.0, "attention_bias": True}),
         ("gemma4", {"attention_k_eq_v": True}),
         ("granite_hybrid", {"position_embedding_type": None, "mamba_proj_bias": True}),

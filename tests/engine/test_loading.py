@@ -252,7 +252,6 @@ def test_the_plan_that_is_read_is_that_of_the_loaded_model(tmp_path, family):
     [
         ("minimax", "cache class of its own"),
         ("recurrent_gemma", "inside its modules"),
-        ("deepseek_v32", "dense mask"),
         ("t5gemma2", "merges keys and values"),
         ("t5gemma", "encoder-decoder"),
         ("whisper", "encoder-decoder"),

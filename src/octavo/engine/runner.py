@@ -17,6 +17,8 @@ from octavo.engine.cache import (
     AttentionStep,
     AttentionStepPlanner,
     DevicePages,
+    IndexPages,
+    IndexReads,
     LatentPages,
     StatePages,
     StateStep,
@@ -46,12 +48,13 @@ class ModelRunner:
         self._attention: dict[int, tuple[GroupIdx, AttentionPages | LatentPages]] = {}
         """By layer: its group and its pages."""
         self._states: dict[int, tuple[GroupIdx, StatePages, ModelLayer]] = {}
+        self._indexers: dict[int, tuple[GroupIdx, IndexPages]] = {}
         homes = {name: index for index, group in enumerate_groups(config.groups) for name in group.layer_names}
         for layer in model.layers:
             self._bind(layer, homes)
         self._attention_planners = {
             group_idx: AttentionStepPlanner(group_idx, config.groups[group_idx].spec.first, model.dtype, model.device)
-            for group_idx, _ in self._attention.values()
+            for group_idx, _ in (*self._attention.values(), *self._indexers.values())
         }
         self._state_planners = {
             group_idx: StateStepPlanner(group_idx, model.device) for group_idx, _, _ in self._states.values()
@@ -91,6 +94,10 @@ class ModelRunner:
                 self._attention[layer.index] = group_idx, LatentPages(self.pages, group_idx, offset, spec)
             else:
                 self._attention[layer.index] = group_idx, AttentionPages(self.pages, group_idx, offset, spec)
+        if layer.indexer is not None:
+            group_idx, offset, spec = self._place(layer.indexer_name, homes)
+            assert isinstance(spec, MLAAttentionSpec)
+            self._indexers[layer.index] = group_idx, IndexPages(self.pages, group_idx, offset, spec)
         if layer.states:
             group_idx, offset, spec = self._place(layer.state_name, homes)
             assert isinstance(spec, MambaSpec)
@@ -120,4 +127,5 @@ class ModelRunner:
                 )
                 for index, (group_idx, pages, layer) in self._states.items()
             },
+            {index: IndexReads(pages, attention[group_idx]) for index, (group_idx, pages) in self._indexers.items()},
         )

@@ -94,6 +94,17 @@ TINY_MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
     "deepseek_v3": ("DeepseekV3Config", {**_LATENT, "q_lora_rank": 32}),
+    "glm5": (
+        "GlmMoeDsaConfig",
+        {
+            **_LATENT,
+            "q_lora_rank": 32,
+            "index_n_heads": 16,
+            "index_head_dim": 16,
+            "index_topk": 24,
+            "indexer_types": ["full", "shared"] * 2,
+        },
+    ),
     "kimi_linear": (
         "KimiLinearConfig",
         {**_LATENT, "layer_types": _DELTA["layer_types"], "linear_head_dim": 16, "linear_num_heads": 4},

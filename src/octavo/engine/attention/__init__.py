@@ -4,5 +4,6 @@ from octavo.engine.attention.context import LayerContext
 from octavo.engine.attention.kernels import ScoreRule
 from octavo.engine.attention.latent import LatentWeights, attend_latents
 from octavo.engine.attention.paged import attend_pages
+from octavo.engine.attention.selection import Selection
 
-__all__ = ["LatentWeights", "LayerContext", "ScoreRule", "attend_latents", "attend_pages"]
+__all__ = ["LatentWeights", "LayerContext", "ScoreRule", "Selection", "attend_latents", "attend_pages"]

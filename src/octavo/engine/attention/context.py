@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from octavo.engine.attention.selection import Selection
 from octavo.engine.cache import AttentionPages, AttentionStep, LatentPages
 
 
@@ -21,3 +22,5 @@ class LayerContext:
     """(1, heads, tokens, size) of the packed row; latents for latent attention."""
     values: torch.Tensor
     """(1, heads, tokens, size); rotated keys for latent attention."""
+    selection: Selection | None = None
+    """What an indexer has chosen; the other tokens are hidden."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from octavo.engine.attention.selection import causal_mask
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRule:
@@ -51,13 +53,9 @@ def _attend_by_hand(
     scores = scores.view(sequences, heads, tokens, -1)
     if rule.softcap is not None:
         scores = torch.tanh(scores / rule.softcap) * rule.softcap
-    scores = scores + (_causal_mask(scores) if mask is None else mask)
+    scores = scores + (causal_mask(scores) if mask is None else mask)
     if rule.sinks is not None:
         sinks = rule.sinks.to(scores.dtype).view(1, heads, 1, 1).expand(sequences, heads, tokens, 1)
         scores = torch.cat((scores, sinks), -1)
     weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)[..., : keys.shape[2]]
     return (weights.reshape(*grouped, -1) @ values).view(sequences, heads, tokens, -1)
-
-
-def _causal_mask(scores: torch.Tensor) -> torch.Tensor:
-    return scores.new_full(scores.shape[-2:], -torch.inf).triu_(1)

@@ -15,7 +15,8 @@ import torch
 from octavo.engine.attention.context import LayerContext
 from octavo.engine.attention.kernels import ScoreRule, attend
 from octavo.engine.attention.paged import join_outputs
-from octavo.engine.cache import LatentPages, SingleReads, TileReads
+from octavo.engine.attention.selection import hide_others
+from octavo.engine.cache import LatentPages, TileReads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,25 +35,29 @@ def attend_latents(
     queries: torch.Tensor, context: LayerContext, weights: LatentWeights, rule: ScoreRule
 ) -> torch.Tensor:
     """Queries (1, heads, tokens, size) of the packed row; returns (1, tokens, heads, size of a value)."""
-    pages = context.pages
+    pages, selection = context.pages, context.selection
     assert isinstance(pages, LatentPages)
-    outputs = [_absorbed(queries, pages, single, weights, rule) for single in context.step.singles]
-    for tile in context.step.tiles:
+    outputs = []
+    for index, single in enumerate(context.step.singles):
+        latents = pages.gather(single.rows, single.num_sequences)
+        mask = single.mask if selection is None else hide_others(selection.singles[index], single.mask, latents)
+        outputs.append(_absorbed(queries[0, :, single.tokens], latents, mask, weights, rule))
+    for index, tile in enumerate(context.step.tiles):
         keys, values = weights.expand(*_latents(pages, context, tile))
-        outputs.append(attend(queries[:, :, tile.tokens], keys, values, tile.mask, rule).transpose(1, 2))
+        mask = tile.mask if selection is None else hide_others(selection.tiles[index], tile.mask, keys)
+        outputs.append(attend(queries[:, :, tile.tokens], keys, values, mask, rule).transpose(1, 2))
     return join_outputs(outputs)
 
 
 def _absorbed(
-    queries: torch.Tensor, pages: LatentPages, single: SingleReads, weights: LatentWeights, rule: ScoreRule
+    by_head: torch.Tensor, latents: torch.Tensor, mask: torch.Tensor | None, weights: LatentWeights, rule: ScoreRule
 ) -> torch.Tensor:
+    """Queries (heads, sequences, size), one for each sequence."""
     _, key_size, rank = weights.keys.shape
-    by_head = queries[0, :, single.tokens]
     in_latent_space = by_head[..., :key_size] @ weights.keys
     single_queries = torch.cat((in_latent_space, by_head[..., key_size:]), -1).transpose(0, 1)[:, :, None]
-    latents = pages.gather(single.rows, single.num_sequences)
     # The latents, with the rotated keys, are the values too: fused kernels want values as long as keys.
-    output = attend(single_queries, latents, latents, single.mask, rule)[:, :, 0, :rank]
+    output = attend(single_queries, latents, latents, mask, rule)[:, :, 0, :rank]
     return (output.transpose(0, 1) @ weights.values.transpose(1, 2)).transpose(0, 1)[None]
 
 

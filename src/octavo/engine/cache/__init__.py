@@ -2,7 +2,8 @@
 
 from octavo.engine.cache.attention_step import AttentionStep, AttentionStepPlanner, SingleReads, TileReads
 from octavo.engine.cache.bound_states import BoundStates, StateKey
-from octavo.engine.cache.layer_pages import AttentionPages, LatentPages, StatePages
+from octavo.engine.cache.index_reads import IndexPart, IndexReads
+from octavo.engine.cache.layer_pages import AttentionPages, IndexPages, LatentPages, StatePages
 from octavo.engine.cache.packing import PackedRow, PackedSequence, pack
 from octavo.engine.cache.pages import DevicePages
 from octavo.engine.cache.state_step import StateSegment, StateStep, StateStepPlanner
@@ -13,6 +14,9 @@ __all__ = [
     "AttentionStepPlanner",
     "BoundStates",
     "DevicePages",
+    "IndexPages",
+    "IndexPart",
+    "IndexReads",
     "LatentPages",
     "PackedRow",
     "PackedSequence",

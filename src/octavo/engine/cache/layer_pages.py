@@ -57,6 +57,14 @@ class LatentPages(TokenPages):
         return self.gather_joined(rows, num_sequences)[:, None]
 
 
+class IndexPages(TokenPages):
+    """The keys of one layer's indexer: one vector per token."""
+
+    def write_keys(self, rows: torch.Tensor, slots: torch.Tensor, keys: torch.Tensor) -> None:
+        """Writes keys (tokens, size)."""
+        self._slots[rows, slots] = keys
+
+
 class StatePages:
     """The recurrent state of one layer: each page holds its tensors one after the other."""
 

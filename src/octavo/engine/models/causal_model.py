@@ -7,6 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from octavo.engine.models.hf_attention import use_paged_attention
+from octavo.engine.models.indexers import run_indexers_by_part
 from octavo.engine.models.layers import CacheGeometry, ModelLayer
 from octavo.engine.models.mixers import run_mixers_by_segment
 from octavo.engine.models.probe import probe_layers
@@ -32,6 +33,7 @@ class CausalModel:
         self._cache_argument = cache_argument(model)
         self._config: Any = model.config.get_text_config(decoder=True)
         use_paged_attention(model)
+        run_indexers_by_part(model)
         wrapped = run_mixers_by_segment(model)
         missed = [layer.index for layer in self.layers if layer.states and layer.index not in wrapped]
         if missed:

@@ -26,12 +26,13 @@ from octavo.errors import UnsupportedModelError
 _UNREAD = frozenset((
     "_name_or_path", "architectures", "attention_head_dim", "auto_map", "aux_loss_alpha", "bos_token_id",
     "cache_implementation", "chunk_size_feed_forward", "conv_dim", "dtype", "eos_token_id", "ep_size",
-    "full_attention_interval", "full_attn_idxs", "id2label", "initial_context_length", "initializer_range",
-    "label2id", "max_window_layers", "moe_layer_freq", "moe_shared_expert_overlap", "num_logits_to_keep",
-    "num_nextn_predict_layers", "output_attentions", "output_hidden_states", "output_router_logits", "pad_token_id",
-    "pretraining_tp", "problem_type", "rescale_prenorm_residual", "return_dict", "scoring_func", "seq_aux",
-    "sliding_window_pattern", "tokenizer_class", "topk_method", "torch_dtype", "transformers_version",
-    "use_associative_scan", "use_cache", "use_mamba_kernels", "use_mambapy", "use_mem_eff_path",
+    "full_attention_interval", "full_attn_idxs", "id2label", "index_skip_topk_offset", "index_topk_freq",
+    "index_topk_pattern", "initial_context_length", "initializer_range", "label2id", "max_window_layers",
+    "moe_layer_freq", "moe_shared_expert_overlap", "num_logits_to_keep", "num_nextn_predict_layers",
+    "output_attentions", "output_hidden_states", "output_router_logits", "pad_token_id", "pretraining_tp",
+    "problem_type", "rescale_prenorm_residual", "return_dict", "scoring_func", "seq_aux", "sliding_window_pattern",
+    "tokenizer_class", "topk_method", "torch_dtype", "transformers_version", "use_associative_scan", "use_cache",
+    "use_mamba_kernels", "use_mambapy", "use_mem_eff_path",
 ))  # fmt: skip
 """Keys that no forward pass without gradients reads, that only choose between kernels, or from which a config derives
 others (`full_attn_idxs` becomes `layer_types`)."""

@@ -18,6 +18,7 @@ NAMED = MappingProxyType(
         "gemma3_text": "Gemma 3",
         "gemma3n_text": "Gemma 3n",
         "gemma4_text": "Gemma 4",
+        "glm_moe_dsa": "GLM-5",
         "gpt_oss": "gpt-oss",
         "granitemoehybrid": "Granite 4",
         "jamba": "Jamba",
@@ -39,7 +40,6 @@ REFUSED = MappingProxyType(
     {
         "minimax": "MiniMax keeps its state in a cache class of its own",
         "recurrent_gemma": "RecurrentGemma keeps its state inside its modules, where no pool can hold it",
-        "deepseek_v32": "the indexer of DeepSeek-V3.2 wants a dense mask, which does not exist for a packed row",
         "mamba": "pure Mamba models have not been tried; Jamba is the served one with this kind of layer",
         "whisper": "Whisper is an encoder-decoder, whose cross-attention the engine does not compute",
         "t5gemma": "T5Gemma is an encoder-decoder, whose cross-attention the engine does not compute",

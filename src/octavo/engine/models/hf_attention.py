@@ -1,12 +1,13 @@
 """The attention function that Hugging Face models call, and the additions for latent attention."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from octavo.engine.attention import LatentWeights, LayerContext, ScoreRule, attend_latents, attend_pages
+from octavo.engine.attention import LatentWeights, LayerContext, ScoreRule, Selection, attend_latents, attend_pages
 
 _NAME = "octavo"
 
@@ -31,12 +32,13 @@ def _attention(
     scaling: float,
     s_aux: torch.Tensor | None = None,
     softcap: float | None = None,
+    indices: Selection | None = None,
     **_kwargs: object,
 ) -> tuple[torch.Tensor, None]:
     rule = ScoreRule(scale=scaling, softcap=softcap, sinks=s_aux)
     weights = getattr(module, "octavo_latent_weights", None)
     if weights is not None:
-        return attend_latents(query, key, weights, rule), None
+        return attend_latents(query, replace(key, selection=indices), weights, rule), None
     return attend_pages(query, key, rule), None
 
 

@@ -83,10 +83,16 @@ class ModelLayer:
     index: int
     attention: AttentionShape | None
     states: tuple[StateTensor, ...]
+    indexer: AttentionShape | None = None
+    """The keys of an indexer that chooses what attention sees."""
 
     @property
     def attention_name(self) -> str:
         return f"layers.{self.index}.attention"
+
+    @property
+    def indexer_name(self) -> str:
+        return f"layers.{self.index}.indexer"
 
     @property
     def state_name(self) -> str:
@@ -96,6 +102,8 @@ class ModelLayer:
         specs: dict[str, KVCacheSpec] = {}
         if self.attention is not None:
             specs[self.attention_name] = self.attention.spec(geometry.attention_block_size)
+        if self.indexer is not None:
+            specs[self.indexer_name] = self.indexer.spec(geometry.attention_block_size)
         if self.states:
             specs[self.state_name] = MambaSpec(
                 block_size=geometry.state_block_for(tokens_per_chunk),

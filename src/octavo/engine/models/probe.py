@@ -34,6 +34,7 @@ def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
             index=index,
             attention=_attention_shape(layer, index, kinds, is_latent=index in latent_layers),
             states=_state_tensors(layer),
+            indexer=_indexer_shape(layer),
         )
         for index, layer in enumerate(cache.layers)
     )
@@ -66,6 +67,13 @@ def _attention_shape(layer: Any, index: int, kinds: Sequence[str], *, is_latent:
         dtype=keys.dtype,
         reach_tokens=int(reach_tokens or 0),
     )
+
+
+def _indexer_shape(layer: Any) -> AttentionShape | None:
+    keys = getattr(layer, "indexer_keys", None)
+    if keys is None:
+        return None
+    return AttentionShape(reach="latent", num_kv_heads=1, key_size=keys.shape[-1], value_size=0, dtype=keys.dtype)
 
 
 def _state_tensors(layer: Any) -> tuple[StateTensor, ...]:

@@ -18,6 +18,7 @@ from octavo.engine.cache import (
     AttentionPages,
     AttentionStep,
     BoundStates,
+    IndexReads,
     LatentPages,
     StateKey,
     StatePages,
@@ -57,11 +58,13 @@ class StepCache:
         positions: torch.Tensor,
         attention: Mapping[int, tuple[AttentionPages | LatentPages, AttentionStep]],
         states: Mapping[int, LayerState],
+        indexers: Mapping[int, IndexReads],
     ) -> None:
         """All arguments are by layer."""
         self._offsets = positions - torch.arange(len(positions), device=positions.device)
         self._attention = attention
         self._states = states
+        self._indexers = indexers
         self._bound: BoundStates | None = None
 
     # ---- attention -----------------------------------------------------------------------------------------------
@@ -77,6 +80,14 @@ class StepCache:
     def get_seq_length(self, layer_idx: int = 0) -> torch.Tensor:
         """Per token, the number that a model adds to `arange(tokens)` to get the token's true position."""
         return self._offsets
+
+    # ---- indexers ------------------------------------------------------------------------------------------------
+
+    def index_reads(self, layer_idx: int) -> IndexReads:
+        return self._indexers[layer_idx]
+
+    def update_indexer(self, indexer_keys: torch.Tensor, layer_idx: int) -> torch.Tensor:
+        return self._indexers[layer_idx].exchange(indexer_keys)
 
     # ---- recurrent state -----------------------------------------------------------------------------------------
 

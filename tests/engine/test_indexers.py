@@ -1,0 +1,48 @@
+"""Sparse models: an indexer chooses the tokens that a query attends to, and keeps a key of its own for each."""
+
+import pytest
+import torch
+from admission import NotAdmittedError, compare
+
+from octavo.engine import load_model
+from octavo.engine.attention import selection
+from octavo.engine.cache import IndexPages, index_reads
+from octavo.engine.models.layers import CacheGeometry
+from octavo.engine.tiny_models import save_tiny_model
+from octavo.specs import MLAAttentionSpec
+
+
+@pytest.mark.parametrize("most", [1, 16 * 300], ids=["one token", "some"])
+def test_an_indexer_that_is_called_for_parts_of_a_tile_chooses_the_same(most, tmp_path, monkeypatch):
+    monkeypatch.setattr(index_reads, "_MAX_SCORES", most)
+    compare("glm5", tmp_path)
+
+
+def test_what_an_indexer_chooses_counts(tmp_path, monkeypatch):
+    """The tiny model's choices change its answers, so the comparisons would see wrong ones."""
+    monkeypatch.setattr("octavo.engine.attention.latent.hide_others", lambda chosen, mask, keys: mask)
+    with pytest.raises(NotAdmittedError, match="its tokens differ"):
+        compare("glm5", tmp_path)
+
+
+def test_what_an_indexer_keeps_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(IndexPages, "write_keys", lambda *_: None)
+    with pytest.raises(NotAdmittedError, match="its tokens differ"):
+        compare("glm5", tmp_path)
+
+
+def test_layers_that_share_an_indexer_keep_no_keys(tmp_path):
+    save_tiny_model("glm5", tmp_path)
+    specs = load_model(tmp_path).kv_cache_specs(CacheGeometry(attention_block_size=16))
+    keys = MLAAttentionSpec(block_size=16, head_size=16, dtype=specs["layers.0.attention"].dtype)
+    assert {name: spec for name, spec in specs.items() if "indexer" in name} == {
+        "layers.0.indexer": keys,
+        "layers.2.indexer": keys,
+    }
+
+
+def test_a_query_that_chose_all_needs_no_mask_of_its_own():
+    keys, chosen = torch.zeros(1, 1, 3, 4), torch.tensor([[[0, 1, 2]]])
+    assert selection.hide_others(chosen, None, keys) is None
+    hidden = selection.hide_others(chosen[..., :2], torch.zeros(1, 1, 1, 3), keys)
+    assert hidden.isneginf().tolist() == [[[[False, False, True]]]]
