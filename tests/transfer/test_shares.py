@@ -16,7 +16,7 @@ from octavo.chunks import ChunkCopy
 from octavo.errors import CacheLayoutError, ModelConfigError
 from octavo.ids import NO_ROW, GroupIdx, Row, Slot
 from octavo.planning.models import read_model
-from octavo.specs import AttentionSpec, KVCacheSpec, MambaSpec, MLAAttentionSpec
+from octavo.specs import AttentionSpec, CircularBufferSpec, KVCacheSpec, MambaSpec, MLAAttentionSpec
 from octavo.transfer import (
     CanonicalKVCacheRef,
     CanonicalKVCaches,
@@ -57,6 +57,8 @@ def read_specs(name: str, num_ranks: int) -> list[tuple[KVCacheSpec, KVCacheSpec
 
 
 def page_of(spec: KVCacheSpec, whole: KVCacheSpec, name: str, num_ranks: int, *, heads_first: bool) -> Page:
+    if isinstance(spec, MLAAttentionSpec | CircularBufferSpec) or (isinstance(spec, MambaSpec) and spec.is_replicated):
+        return replicated_page(spec.unpadded_page_size_bytes)
     if isinstance(spec, MambaSpec):
         return state_page(
             spec.shapes if not heads_first else [spec.shapes[0][::-1], *spec.shapes[1:]],
@@ -66,8 +68,6 @@ def page_of(spec: KVCacheSpec, whole: KVCacheSpec, name: str, num_ranks: int, *,
             values_first=name not in QUERIES_FIRST,
             steps_first=not heads_first,
         )
-    if isinstance(spec, MLAAttentionSpec):
-        return replicated_page(spec.unpadded_page_size_bytes)
     assert isinstance(whole, AttentionSpec)
     return attention_page(
         num_heads=whole.num_kv_heads,

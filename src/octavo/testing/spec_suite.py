@@ -25,8 +25,9 @@ from octavo.specs import (
 )
 from octavo.testing import strategies
 
-_shared = settings(suppress_health_check=[HealthCheck.differing_executors])
-"""Subclasses run the same test; each asks its own `specs()`, so none sees another's examples."""
+_shared = settings(suppress_health_check=[HealthCheck.differing_executors], deadline=None)
+"""Subclasses run the same test; each asks its own `specs()`, so none sees another's examples. A busy machine fails
+none."""
 
 
 class KVCacheSpecSuite:

@@ -34,7 +34,7 @@ from octavo.transfer import (
     register_sheets,
 )
 
-_shared = settings(suppress_health_check=[HealthCheck.differing_executors])
+_shared = settings(suppress_health_check=[HealthCheck.differing_executors], deadline=None)
 """Subclasses run the same test; each builds its own worker, so none sees another's examples."""
 
 _TIMEOUT_S = 60.0
