@@ -98,7 +98,7 @@ class Writer:
 
     def store(self, path, *, promises=True):
         """All of a sequence's attention, and the rest where it is promised."""
-        lasts = {0: len(path), 1: WINDOW_CHUNKS, 2: 1}
+        lasts = {0: len(path), 1: WINDOW_CHUNKS, 2: 1, 3: 0}
         self.insert(
             *(
                 policy_suite.chunk_of(path[:stop], group_idx)
@@ -487,10 +487,11 @@ def test_a_prompt_that_comes_back_is_known_as_far_as_it_was_there():
     assert writer.present == {policy_suite.chunk_of(path, 0).key for path in ([0], [0, 1], [0, 1, 2])}
 
 
-def test_a_former_turn_that_comes_back_outlives_one_that_was_stored_later():
-    """Only its window and state went, since the later turn needs its attention. In so large a tier all are of one
-    age."""
-    writer = Writer(num_slots=100_000)
+@pytest.mark.parametrize("groups", [HYBRID, (*HYBRID, policy_suite.CIRCULAR)])
+def test_a_former_turn_that_comes_back_outlives_one_that_was_stored_later(groups):
+    """Only its window and state went, since the later turn needs its attention; a circular buffer has nothing that
+    could come back. In so large a tier all are of one age."""
+    writer = Writer(groups, num_slots=100_000)
     for symbol in (0, 1):
         writer.store([symbol] * 3)
         writer.store([symbol] * 6)

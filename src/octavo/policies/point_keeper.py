@@ -99,18 +99,20 @@ class PointKeeper:
 
     def _ghost_of(self, point: int) -> OffloadKey:
         """The chunk by which a point is remembered that is given up. Windows and states go with it; its prefix stays if
-        others follow the point."""
+        others follow the point. Of a group that keeps nothing at this point no chunk will come back."""
         points = self._points
-        if self._run_groups and self._num_followers(point) and not points.is_end[point]:
-            return OffloadKey(points.names[point] + self._run_groups[-1].suffix)
+        if not points.is_end[point] and (self._num_followers(point) or not points.tips[point]):
+            held = [group.suffix for group, ends in self._ends_of_runs if ends[point]]
+            if held:
+                return OffloadKey(points.names[point] + held[-1])
         return self._key_of(point)
 
     def _has_returned(self, block_hash: BlockHash) -> bool:
         """Whether a point that ended with this block was given up, and its chunks are there again."""
         if not self._returned:
             return False
-        suffixes = [group.suffix for group in (self._main_group, *self._run_groups[-1:])]
-        return any(OffloadKey(block_hash + suffix) in self._returned for suffix in suffixes)
+        groups = (self._main_group, *self._run_groups)
+        return any(OffloadKey(block_hash + group.suffix) in self._returned for group in groups)
 
     def kept_points(self) -> Iterator[PromisedPoint]:
         """The full points that are kept. A request can resume at each, unless a chunk of it was removed."""

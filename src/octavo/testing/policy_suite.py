@@ -29,6 +29,7 @@ from octavo.policies import EvictionPolicy
 from octavo.specs import (
     CacheDType,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     CrossAttentionSpec,
     FullAttentionSpec,
     KVCacheSpec,
@@ -52,6 +53,7 @@ FULL = policy_group(FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=8)
 WINDOW = policy_group(SlidingWindowSpec(block_size=4, num_kv_heads=1, head_size=8, sliding_window=13))
 LOCAL = policy_group(ChunkedLocalAttentionSpec(block_size=4, num_kv_heads=1, head_size=8, attention_chunk_size=16))
 STATE = policy_group(MambaSpec(block_size=8, shapes=((4, 4),), dtypes=(CacheDType.FLOAT32,)))
+CIRCULAR = policy_group(CircularBufferSpec(block_size=8, num_kv_heads=1, head_size=8, tokens_per_state=4))
 CROSS = policy_group(CrossAttentionSpec(block_size=4, num_kv_heads=1, head_size=8))
 
 GROUPS: Sequence[Sequence[GroupOffloadConfig]] = (
@@ -64,6 +66,7 @@ GROUPS: Sequence[Sequence[GroupOffloadConfig]] = (
     (LOCAL, STATE),
     (LOCAL, FULL),
     (FULL, CROSS),
+    (FULL, STATE, CIRCULAR),
 )
 """The shapes of models that the suite tries."""
 
