@@ -166,7 +166,7 @@ class PointKeeper:
             stretches.add_point(number, point)
         for (_, ends), run in zip(self._ends_of_runs, runs, strict=True):
             ends[point] = stretches.hold_run(run, point)
-        self._begin(point, main, Role.SEEN if self._has_returned(block_hash) else Role.NEW, promised_tokens)
+        self._begin(point, Role.SEEN if self._has_returned(block_hash) else Role.NEW, promised_tokens)
 
     def _find_needed(self, num_tokens: int, block_hash: BlockHash) -> tuple[list[int], list[list[int]]] | None:
         """What a point needs: the last stretches of its prefixes, and the stretches of its runs; None if a chunk is not
@@ -182,7 +182,7 @@ class PointKeeper:
                 return None
         return (tips, runs) if tips or any(runs) else None
 
-    def _begin(self, point: int, key: OffloadKey, role: Role, promised_tokens: int = 0) -> None:
+    def _begin(self, point: int, role: Role, promised_tokens: int = 0) -> None:
         """Begins a point. The point below it lies in between if the same request promised it."""
         points = self._points
         below = self._point_below(point)
@@ -201,7 +201,7 @@ class PointKeeper:
         key = self._stretches.keys[number][-1]
         point = self._points.add(key, self._tokens_at(number), number, is_end=True)
         self._stretches.add_point(number, point)
-        self._begin(point, key, role)
+        self._begin(point, role)
 
     def _add_end(self, number: int) -> None:
         """Adds an end: a prefix that ends here, if nothing is known to follow it and everything before it is there."""

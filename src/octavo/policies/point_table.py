@@ -361,12 +361,13 @@ class PointTable:
             before = other
         lists.insert_after(before, point)
 
-    def check_invariants(self) -> None:
+    def check_invariants(self, reckoned: set[int]) -> None:
+        """`reckoned`: the points whose worth is known as it is now. The others come back when they are reckoned."""
         waiting = {point for point, waits in enumerate(self._waits) if waits}
         assert waiting | self._parked.keys() | self._weights.keys() == set(self)
         assert not waiting & self._parked.keys()
         assert not self._weights.keys() & (waiting | self._parked.keys())
-        assert not any(map(self.can_go, self._parked))
+        assert not any(map(self.can_go, self._parked.keys() & reckoned))
         if self._by_use is not None:
             self._by_use.check_invariants()
-            assert all(point in self._by_use for point in waiting if self.can_go(point))
+            assert all(point in self._by_use for point in waiting & reckoned if self.can_go(point))

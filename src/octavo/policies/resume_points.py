@@ -244,10 +244,10 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
 
     def check_invariants(self) -> None:
         self._stretches.check_invariants()
-        for point in set(self._points) - self._stretches.changed:
+        reckoned = set(self._points) - self._stretches.changed
+        for point in reckoned:
             assert self._points.freed[point] == self._exclusive_slots(point), "its worth is what giving it up frees"
-        self._reckon_changed()
-        self._points.check_invariants()
+        self._points.check_invariants(reckoned)
         assert self._stretches.numbers().issuperset(self._bare_tips), "a bare tip is a stretch that is there"
         if self._net is not None:
             self._net.check_invariants()
