@@ -140,6 +140,26 @@ def test_what_is_wrong_with_certificates_is_said_with_the_remedy(tls, tmp_path):
         check(tls["url"], ca_file=str(tmp_path / "none"))
 
 
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("ssl_ca_certs={none}", "none has no certificates in PEM"),
+        ("ssl_ca_data=none", "ssl_ca_data has no certificates in PEM"),
+        ("ssl_min_version=1", "ssl_min_version 1 is no version of TLS"),
+    ],
+)
+def test_what_no_connection_can_be_made_with_is_refused_before_one_is_tried(tmp_path, option, told):
+    (none := tmp_path / "none").write_text("none")
+    with pytest.raises(InputError, match=told):
+        check(f"rediss://127.0.0.1:1/0?{option.format(none=none)}")
+
+
+def test_a_file_of_an_authority_without_certificates(tmp_path):
+    (none := tmp_path / "none").write_text("none")
+    with pytest.raises(InputError, match="none has no certificates in PEM"):
+        check("rediss://127.0.0.1:1/0", ca_file=str(none))
+
+
 @pytest.fixture
 def tls_with_client(tls, server, tmp_path):
     """The settings for TLS with a server that asks clients for certificates, and for the client's own."""
