@@ -73,6 +73,15 @@ def test_neither_config_nor_layers(complaint):
         (["bench", "serve", "--turns", "0"], "--turns must be a whole number of 1 or more, not 0"),
         (["bench", "serve", "--speed", "quick"], "--speed must be a number, not 'quick'"),
         (["plan", LLAMA, "--tp", "two"], "--tp must be a whole number, not 'two'"),
+        (["bench", "serve", "--turns", " 0 "], "--turns must be a whole number of 1 or more, not 0"),
+        (
+            ["bench", "serve", "--concurrency", "9" * 400],
+            f"--concurrency must be a whole number from 1 to 4096, not {'9' * 27}...{'9' * 28}",
+        ),
+        (
+            ["bench", "serve", "--turns", "9" * 5000],
+            f"--turns must be a whole number of 1 or more, not '{'9' * 27}...{'9' * 28}'",
+        ),
     ],
 )
 def test_a_wrong_number_is_told_like_that_of_a_setting(complaint, arguments, sentence):

@@ -8,7 +8,7 @@ import typer
 CommandLineError: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 """Typer exports only some of its children."""
 _FOREIGN_WORDS = "Value error, "
-_OF_LIBRARIES = "Input should be "
+_OF_LIBRARIES = ("Input should be ", "Unable to parse ")
 
 
 def sentence_of(error: Any) -> str:
@@ -24,7 +24,9 @@ def sentence_of(error: Any) -> str:
     from octavo.settings import shown  # msgspec, which most commands do without
 
     (first, *_) = error.__cause__.errors()  # type: ignore[union-attr]  # pydantic's
-    value = shown(first["input"]) if first["type"].endswith("_parsing") else first["input"]
+    value = shown(first["input"])
+    if "_than_" in first["type"]:  # a number beyond the bounds
+        value = value.strip("' ")
     return f"{name} must be {_kind(parameter, first['type'])}, not {value}"
 
 
