@@ -42,7 +42,7 @@ class NewConnection(Enum):
 class ConnectionWatch:
     """Watches one socket. Make it before the socket is opened, and call `opened` afterwards."""
 
-    def __init__(self, context: "_MakesSockets", socket: Socket, *, is_bound: bool) -> None:
+    def __init__(self, context: _MakesSockets, socket: Socket, *, is_bound: bool) -> None:
         self._socket = socket
         self._is_bound = is_bound
         self._endpoint = ""

@@ -45,7 +45,7 @@ class StepCache:
     """The cache of one step. Its method names and arguments are Hugging Face's."""
 
     @staticmethod
-    def among(arguments: "Iterable[object]") -> "StepCache":
+    def among(arguments: Iterable[object]) -> "StepCache":
         """The one among the arguments of a mixer, whose name for it depends on the version of transformers."""
         return next(one for one in arguments if isinstance(one, StepCache))
 
