@@ -383,6 +383,11 @@ def test_qwen3_8_without_an_indexer_attends_to_all_tokens():
     ]  # fmt: skip
 
 
+def test_how_often_a_layer_of_qwen3_8_attends():
+    layers = tiny("qwen4_exp", full_attention_interval=2).layers
+    assert list(layers) == ["layers.0.linear_attn", "layers.1.attn", "layers.2.linear_attn", "layers.3.attn"]
+
+
 _M3_TYPES = ["full_attention", "minimax_m3_sparse"]
 
 

@@ -40,7 +40,7 @@ def read_glm5_next(model: Model) -> Layers:
     }
     attention, state = sparse_latent_spec(model), kimi_state(model, kimi_sizes(model))
     layers: Layers = {}
-    for index, (word, has_indexer) in enumerate(zip(_words(model), indexer_words(model), strict=True)):
+    for index, (word, has_indexer) in enumerate(zip(_words(model, 4), indexer_words(model), strict=True)):
         own: dict[str, KVCacheSpec] = {"linear_attn": state}
         if word == "indexed_attention":
             own = {**(indexer if has_indexer == "full" else {}), "attn": attention}
@@ -55,7 +55,7 @@ def read_qwen4_exp(model: Model) -> Layers:
     attention = {**_indexer_of_heads(model), "attn": attention_spec(model, read_heads(model), "full_attention")}
     embedded = set(view.find_counts("ple_layer_ids") or ())
     layers: Layers = {}
-    for index, word in enumerate(_words(model)):
+    for index, word in enumerate(_words(model, view.count("full_attention_interval"))):
         own = attention if word == "indexed_attention" else {"linear_attn": state}
         layers |= {f"layers.{index}.{name}": spec for name, spec in own.items()}
         if index + 1 in embedded:
@@ -73,10 +73,10 @@ def _embedded_state(model: Model) -> MambaSpec:
     )
 
 
-def _words(model: Model) -> tuple[str, ...]:
+def _words(model: Model, interval: int) -> tuple[str, ...]:
     words = model.layer_words(
         "layer_types",
-        default=lambda index: "linear_attention" if (index + 1) % 4 else "indexed_attention",
+        default=lambda index: "linear_attention" if (index + 1) % interval else "indexed_attention",
         known={"linear_attention", "indexed_attention", *_RENAMED},
     )
     return tuple(_RENAMED.get(word, word) for word in words)
