@@ -44,7 +44,7 @@ def demo(
         raise InputError(f"--kind {wrong!r} is not one of {', '.join(map(repr, KINDS))}")
     require_engine()
     write_output(introduction())
-    typer.echo(f"({LOADS_TORCH} first)", err=True)
+    typer.echo(f"(first it {LOADS_TORCH})", err=True)
     quiet_transformers()
     import torch
 
