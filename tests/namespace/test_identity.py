@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import time
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,19 @@ from octavo.hashing import PLAIN, RequestIdentity
 from octavo.namespace.identity import CacheIdentity, encode, make_namespace, may_persist
 from octavo.namespace.weights import digest_weights, stamp_weights
 from octavo.planning import plan_kv_cache
-from octavo.specs import CacheDType, FullAttentionSpec, RequestLimits, SlidingWindowSpec
+from octavo.specs import (
+    CacheDType,
+    ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
+    CrossAttentionSpec,
+    FullAttentionSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    RequestLimits,
+    SinkFullAttentionSpec,
+    SlidingWindowMLASpec,
+    SlidingWindowSpec,
+)
 
 
 def plan(*, block_size=16, window=128, dtype=CacheDType.BFLOAT16, memory_bytes=1 << 26, first="layers.0"):
@@ -46,6 +59,33 @@ def test_equal_identities_share_a_namespace():
     assert make_namespace(dataclasses.replace(IDENTITY, config=plan(memory_bytes=1 << 27))) == namespace, (
         "how much memory there is does not matter"
     )
+
+
+_HEADS = {"block_size": 16, "num_kv_heads": 2, "head_size": 64}
+
+
+@pytest.mark.parametrize(
+    ("spec", "digest"),
+    [
+        (FullAttentionSpec(**_HEADS), "bc5d97d5821d72e1"),
+        (SinkFullAttentionSpec(**_HEADS, sink_len=4), "d48a5d2c63498be8"),
+        (MLAAttentionSpec(block_size=16, head_size=576), "2aec1e2c38f28d68"),
+        (SlidingWindowSpec(**_HEADS, sliding_window=128), "7d5e6bbd0e9dcabb"),
+        (SlidingWindowMLASpec(block_size=16, head_size=576, sliding_window=128), "db62f0086949dcc6"),
+        (ChunkedLocalAttentionSpec(**_HEADS, attention_chunk_size=128), "00be54be88bdd8c5"),
+        (
+            MambaSpec(block_size=16, shapes=((3, 8), (4, 8)), dtypes=(CacheDType.BFLOAT16, CacheDType.FLOAT32)),
+            "6b70044a974ad7e9",
+        ),
+        (CrossAttentionSpec(**_HEADS), "57e43fa2dd2ba44d"),
+        (CircularBufferSpec(**_HEADS, tokens_per_state=4), "319f50c3d957a5ce"),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_a_new_version_finds_what_a_former_one_stored(spec, digest):
+    """Another digest is another namespace: all that is on the disks of models with such layers is lost. A field of a
+    spec on which no chunk's bytes depend says so (`decides_bytes`)."""
+    assert sha256(encode(spec)).hexdigest()[:16] == digest
 
 
 @pytest.mark.parametrize(

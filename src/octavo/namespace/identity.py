@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
@@ -106,10 +106,15 @@ def encode(value: object) -> bytes:  # noqa: C901, PLR0911 - one line for each t
         case frozenset() | set():
             return _part(b"u", b"".join(sorted(map(encode, value))))
         case _ if dataclasses.is_dataclass(value):
-            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-            return _part(b"d", encode(type(value).__qualname__) + encode(fields))
+            return _part(b"d", encode(type(value).__qualname__) + encode(_deciding_fields(value)))
         case _:
             raise InputError(f"{value!r} cannot be part of a namespace: {type(value).__name__} has no one encoding")
+
+
+def _deciding_fields(value: Any) -> dict[str, object]:
+    """All but those that say that no chunk's bytes depend on them."""
+    fields = dataclasses.fields(value)
+    return {f.name: getattr(value, f.name) for f in fields if f.metadata.get("decides_bytes", True)}
 
 
 def _part(letter: bytes, content: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Recurrent state: Mamba, gated delta nets, short convolutions. One page holds the whole past at one boundary."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
@@ -24,8 +24,8 @@ class MambaSpec(KVCacheSpec):
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[CacheDType, ...]
     num_speculative_tokens: int = 0
-    is_replicated: bool = False
-    """Whether each rank keeps the whole state, and not its share."""
+    is_replicated: bool = field(default=False, metadata={"decides_bytes": False})
+    """Whether each rank keeps the whole state, and not its share. What a chunk holds follows from the shapes."""
 
     def __post_init__(self) -> None:
         name = type(self).__name__
