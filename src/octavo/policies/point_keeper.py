@@ -102,9 +102,9 @@ class PointKeeper:
         others follow the point. Of a group that keeps nothing at this point no chunk will come back."""
         points = self._points
         if not points.is_end[point] and (self._num_followers(point) or not points.tips[point]):
-            held = [group.suffix for group, ends in self._ends_of_runs if ends[point]]
-            if held:
-                return OffloadKey(points.names[point] + held[-1])
+            for group, ends in reversed(self._ends_of_runs):
+                if ends[point]:
+                    return OffloadKey(points.names[point] + group.suffix)
         return self._key_of(point)
 
     def _has_returned(self, block_hash: BlockHash) -> bool:
