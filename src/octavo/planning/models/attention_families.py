@@ -14,7 +14,6 @@ from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.model import Model, Reader
 from octavo.planning.models.model_layers import Layers
 from octavo.specs import MLAAttentionSpec
-from octavo.units import counted
 
 _M3_SPARSE = "minimax_m3_sparse"
 
@@ -83,11 +82,7 @@ def read_multi_query(model: Model) -> Layers:
 def read_llama4(model: Model) -> Layers:
     """Llama 4: layers with rotary positions look at their chunk only, those without at everything."""
     interval = model.view.count("no_rope_layer_interval")
-    uses_rope = model.view.find_counts("no_rope_layers") or ()  # 1 means RoPE, whatever the key's name says
-    if uses_rope and len(uses_rope) != model.num_layers:
-        raise model.view.problem(
-            "no_rope_layers", f"lists {counted(len(uses_rope), 'layer')}, but there are {model.num_layers}"
-        )
+    uses_rope = model.layer_counts("no_rope_layers")  # 1 means RoPE, whatever the key's name says
 
     def word(index: int) -> str:
         is_local = uses_rope[index] if uses_rope else (index + 1) % interval
@@ -128,11 +123,7 @@ def read_mimo_v2(model: Model) -> Layers:
 def read_minimax_m3(model: Model) -> Layers:
     """MiniMax M3: full layers, and sparse ones, whose indexer keeps a key per token beside."""
     sparse = model.view.find_part("sparse_attention_config") or ConfigView({}, source=model.view.source)
-    has_indexer = sparse.find_counts("sparse_attention_freq") or (0,) * model.num_layers
-    if len(has_indexer) != model.num_layers:
-        raise sparse.problem(
-            "sparse_attention_freq", f"lists {counted(len(has_indexer), 'layer')}, but there are {model.num_layers}"
-        )
+    has_indexer = model.layer_counts("sparse_attention_freq", sparse) or (0,) * model.num_layers
     words = model.layer_words(
         "layer_types",
         default=lambda index: _M3_SPARSE if has_indexer[index] else "full_attention",

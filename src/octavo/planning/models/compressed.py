@@ -25,7 +25,6 @@ from octavo.specs import (
     SlidingWindowMLASpec,
     ceil_div,
 )
-from octavo.units import counted
 
 _BLOCK_TOKENS, _WINDOW_BLOCK_TOKENS = 256, 64
 _V41_BLOCK_TOKENS, _V41_WINDOW_BLOCK_TOKENS = 64, 32
@@ -92,18 +91,11 @@ def _ratios(model: Model) -> tuple[int, ...]:
 
 
 def _listed_ratios(model: Model, known: Collection[int]) -> tuple[int, ...] | None:
-    view = model.view
-    ratios = view.find_counts("compress_ratios")
-    if ratios is None:
-        return None
-    if len(ratios) < model.num_layers:
-        raise view.problem(
-            "compress_ratios", f"lists {counted(len(ratios), 'layer')}, but there are {model.num_layers}"
-        )
-    for index, ratio in enumerate(ratios):
+    ratios = model.layer_counts("compress_ratios")
+    for index, ratio in enumerate(ratios or ()):
         if ratio not in known:
             raise model.unknown(f"compress_ratios[{index}] = {ratio} is none of {', '.join(map(str, known))}")
-    return ratios[: model.num_layers]  # then come those of draft layers
+    return ratios
 
 
 def _usual_word(index: int) -> str:

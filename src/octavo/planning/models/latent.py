@@ -6,7 +6,6 @@ from octavo.planning.models.attention_families import read_full
 from octavo.planning.models.model import Model
 from octavo.planning.models.model_layers import Layers
 from octavo.specs import CacheDType, MLAAttentionSpec
-from octavo.units import counted
 
 DS_MLA_STATE_BYTES = 656
 """vLLM's `fp8_ds_mla`: 512 fp8 values, 4 float32 scales and 64 rotary bfloat16 values in one record."""
@@ -57,11 +56,8 @@ def read_mistral_large4(model: Model) -> Layers:
     indexer, rotated = _indexer_spec(model), sparse_latent_spec(model)
     plain = replace(latent_spec(model), head_size=view.count("kv_lora_rank"))
     interval = view.count("no_rope_layer_interval")
-    uses_rope = view.find_counts("no_rope_layers")  # 1 means RoPE, whatever the key's name says
-    sources = view.find_counts("kv_source_layers")
-    for key, numbers in (("no_rope_layers", uses_rope), ("kv_source_layers", sources)):
-        if numbers is not None and len(numbers) < model.num_layers:
-            raise view.problem(key, f"lists {counted(len(numbers), 'layer')}, but there are {model.num_layers}")
+    uses_rope = model.layer_counts("no_rope_layers")  # 1 means RoPE, whatever the key's name says
+    sources = model.layer_counts("kv_source_layers")
     layers: Layers = {}
     for index, word in enumerate(indexer_words(model)):
         if sources is None or sources[index] == index:

@@ -56,6 +56,15 @@ class Model:
                 return self.checked_words(key, words, known)
         return tuple(default(index) for index in range(self.num_layers))
 
+    def layer_counts(self, key: str, view: ConfigView | None = None) -> tuple[int, ...] | None:
+        """The number that a list gives each layer; None without such a list, or with an empty one, as files have it
+        that leave the choice to the class. Numbers of draft layers may follow."""
+        view = view or self.view
+        numbers = view.find_counts(key)
+        if numbers and len(numbers) < self.num_layers:
+            raise view.problem(key, f"lists {counted(len(numbers), 'layer')}, but there are {self.num_layers}")
+        return numbers[: self.num_layers] if numbers else None
+
     def numbered_words(self, key: str, words: tuple[str, ...]) -> tuple[str, ...] | None:
         """The type of each layer, where a list gives it as an index into `words`; None without such a list."""
         numbers = self.view.find_counts(key)
