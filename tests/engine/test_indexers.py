@@ -9,6 +9,7 @@ from octavo.engine.attention import selection
 from octavo.engine.cache import IndexPages, index_reads
 from octavo.engine.models.layers import CacheGeometry
 from octavo.engine.tiny_models import save_tiny_model
+from octavo.errors import UnsupportedModelError
 from octavo.specs import MLAAttentionSpec
 
 
@@ -39,6 +40,20 @@ def test_layers_that_share_an_indexer_keep_no_keys(tmp_path):
         "layers.0.indexer": keys,
         "layers.2.indexer": keys,
     }
+
+
+def test_an_indexer_that_nobody_would_run_is_refused(tmp_path, monkeypatch):
+    save_tiny_model("glm5", tmp_path)
+    monkeypatch.setattr("octavo.engine.models.indexers._keeps_keys", lambda module: False)
+    with pytest.raises(UnsupportedModelError, match=r"nothing in layers \[0, 2\] asks for the index"):
+        load_model(tmp_path)
+
+
+def test_an_indexer_whose_choice_would_be_ignored_is_refused(tmp_path, monkeypatch):
+    save_tiny_model("llama", tmp_path)
+    monkeypatch.setattr("octavo.engine.models.probe._indexer_shape", lambda layer: "an indexer's")
+    with pytest.raises(UnsupportedModelError, match="layer 0 has an indexer without latents"):
+        load_model(tmp_path)
 
 
 def test_a_query_that_chose_all_needs_no_mask_of_its_own():

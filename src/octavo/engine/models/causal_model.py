@@ -1,6 +1,6 @@
 """`CausalModel`: a Hugging Face model behind the one call that the engine makes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,11 +33,13 @@ class CausalModel:
         self._cache_argument = cache_argument(model)
         self._config: Any = model.config.get_text_config(decoder=True)
         use_paged_attention(model)
-        run_indexers_by_part(model)
-        wrapped = run_mixers_by_segment(model)
-        missed = [layer.index for layer in self.layers if layer.states and layer.index not in wrapped]
+        self._check_asked("state", [layer.index for layer in self.layers if layer.states], run_mixers_by_segment(model))
+        self._check_asked("index", [layer.index for layer in self.layers if layer.indexer], run_indexers_by_part(model))
+
+    def _check_asked(self, kept: str, layers: Sequence[int], wrapped: Container[int]) -> None:
+        missed = [layer for layer in layers if layer not in wrapped]
         if missed:
-            raise UnsupportedModelError(f"{family}: nothing in layers {missed} asks for the state that they keep")
+            raise UnsupportedModelError(f"{self.family}: nothing in layers {missed} asks for the {kept} that they keep")
 
     @property
     def vocab_size(self) -> int:

@@ -40,6 +40,11 @@ def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
     )
     if not any(layer.attention or layer.states for layer in layers):
         raise UnsupportedModelError(f"{config.model_type}: no layer stored anything in Hugging Face's cache")
+    for layer in layers:
+        if layer.indexer is not None and (layer.attention is None or layer.attention.reach != "latent"):
+            raise UnsupportedModelError(
+                f"layer {layer.index} has an indexer without latents, which no served family has"
+            )
     return layers
 
 
