@@ -168,14 +168,8 @@ class HeldBlocks:
         }
 
     def as_events(self, holder: Holder) -> list[BlockStored]:
-        """What the holder has, as the events that would tell it: one for each medium, group and size of blocks."""
-        return [
-            self._as_event(place, group_idx, block_size, hashes)
-            for place, groups in self._places.items()
-            for group_idx, group in enumerate_groups(groups)
-            for block_size, holders in group.by_size.items()
-            if (hashes := [block_hash for block_hash, bits in holders.items() if bits & holder.bit])
-        ]
+        """What the holder has, as the events that would tell it."""
+        return [event for event in self.look_for_events(holder) if event is not None]
 
     def look_for_events(self, holder: Holder) -> Iterator[BlockStored | None]:
         """The same a part at a time: some blocks of one medium, group and size. None where the holder has nothing of a
