@@ -1,0 +1,82 @@
+"""Commands where only the core is installed: each shows its help, and one that needs an extra names it."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import octavo
+
+SOURCES = Path(octavo.__file__).parents[1]
+EXAMPLE = Path(__file__).parents[2] / "examples/models/gemma-3-27b.json"
+
+
+def core_distributions():
+    """What pip installs for octavo without an extra."""
+    found, asked = {}, ["octavo"]
+    while asked:
+        name = canonicalize_name(asked.pop())
+        if name not in found:
+            found[name] = distribution(name)
+            needs = map(Requirement, found[name].requires or [])
+            asked += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return found.values()
+
+
+@pytest.fixture(scope="module")
+def run_in_core(tmp_path_factory):
+    """Runs Python with the standard library, the core's packages and octavo, and nothing else."""
+    folder = tmp_path_factory.mktemp("core")
+    for found in core_distributions():
+        for top in {file.parts[0] for file in found.files} - {"..", "__pycache__"}:
+            (folder / top).symlink_to(found.locate_file(top))
+    path = os.pathsep.join(map(str, (folder, SOURCES)))
+
+    def run(program, *arguments):
+        command = [sys.executable, "-P", "-S", "-W", "error", "-c", program, *map(str, arguments)]
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env=environment
+        )
+
+    return run
+
+
+def test_no_package_of_an_extra_is_there(run_in_core):
+    program = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
+    assert run_in_core(program, "torch", "starlette", "jinja2", "h11", "rich").stdout.split() == ["['h11',", "'rich']"]
+
+
+def test_every_command_shows_its_help(run_in_core):
+    program = (
+        "from octavo.cli.commands import COMMANDS, load_command\n"
+        "for name in COMMANDS:\n"
+        "    assert load_command(name).help, name\n"
+    )
+    assert run_in_core(program).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serve", "--tiny", "gemma3"], "pip install 'octavo[engine]'"),
+        (["demo"], "pip install 'octavo[engine]'"),
+        (["route", "http://127.0.0.1:9"], "pip install 'octavo[router]'"),
+        (["select"], "pip install 'octavo[router]'"),
+        (["epp", "--engine", "http://127.0.0.1:9"], "pip install 'octavo[router,epp]'"),
+        (["vllm-check", EXAMPLE], "pip install"),
+        (["store", "ls", "s3://bucket/prefix"], "pip install 'octavo[objects]'"),
+        (["store", "ls", "redis://127.0.0.1:9"], "pip install 'octavo[redis]'"),
+        (["plan", EXAMPLE], "Capacity"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
+)
+def test_a_command_works_or_says_what_to_install(run_in_core, arguments, said):
+    ran = run_in_core("from octavo.cli import main; main()", *arguments)
+    assert said in " ".join((ran.stdout + ran.stderr).split())
+    assert "Traceback" not in ran.stderr
