@@ -44,11 +44,11 @@ _SMALL, _MEDIUM = 1 / 24, 1 / 6
 _USED, _ENDED = NUM_CLASSES, 2 * NUM_CLASSES
 """The state of a life is its class while it waits for a use, its class and this once it had it, or that it does not
 count."""
-_LEARN_EVERY, _LEARN_INDEX = 64, 31
-"""In lives: how often all is counted anew, and when the index is computed meanwhile."""
-_LIVES_PER_NEW = 64
-"""The index is computed anew when one life has come for so many that are known: a few more hardly change what many
-tell."""
+_FEWEST_NEW, _LIVES_PER_NEW = 64, 64
+"""In lives: the index is computed anew after so many, or when one has come for so many that are known: a few more
+hardly change what many tell."""
+_COUNTING = 31
+"""In lives: how long before that the counting begins, one age with each life."""
 
 
 class Role(IntEnum):
@@ -115,8 +115,8 @@ class Hazards:
         self._states = np.frombuffer(self._state, np.uint8)
         """The same column, to be counted."""
         self._num_lives = 0
-        self._learn_at = 0
-        """The number of lives from which on the index is computed anew."""
+        self._learn_at = _COUNTING
+        """The life with which the index is computed anew."""
         self._hands = [0] * NUM_AGES
         self._ghosts = ShardedDict(-1)
         """By key: the number of the ghost. Its place in the columns is that number modulo their length."""
@@ -135,7 +135,7 @@ class Hazards:
         index = life % _MOST_LIVES
         self._born[index], self._state[index] = now, class_
         self._num_lives = life + 1
-        self._learn(life % _LEARN_EVERY, now)
+        self._learn(life, now)
         return life
 
     def use(self, life: int, now: int, *, is_own: bool, is_followed: bool = True, share: float = 1.0) -> None:
@@ -189,13 +189,14 @@ class Hazards:
 
     # ---- learning ----------------------------------------------------------------------------------------------
 
-    def _learn(self, step: int, now: int) -> None:
-        """A part of what is done once in some lives, so that no single call does all of it."""
-        if step < NUM_AGES:
-            self._follow(step, now)
-        elif step == _LEARN_INDEX and self._num_lives >= self._learn_at:
+    def _learn(self, life: int, now: int) -> None:
+        """A part of what the next index needs, so that no single call does all of it."""
+        age = life - self._learn_at + _COUNTING
+        if 0 <= age < NUM_AGES:
+            self._follow(age, now)
+        elif life == self._learn_at:
             self._learn_index()
-            self._learn_at = self._num_lives + min(self._num_lives, _MOST_LIVES) // _LIVES_PER_NEW
+            self._learn_at = life + max(_FEWEST_NEW, min(life, _MOST_LIVES) // _LIVES_PER_NEW)
 
     def _follow(self, age: int, now: int) -> None:
         """Moves an age's hand on to the lives that have reached that age."""
