@@ -1,4 +1,5 @@
 """Compares every causal model of the installed transformers with plain Hugging Face, and writes down what it found.
+A text model that is only to be had as a part of a larger one is compared in it.
 
     make families                     all that have not been compared
     make families FAMILIES="phi3 cwm" these, anew
@@ -24,13 +25,16 @@ import msgspec
 import torch
 import transformers
 from admission import NotAdmittedError, compare
-from transformers import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
 
 from octavo.engine.admitted import COMPARISON, FILE, AdmittedFamily
 from octavo.engine.models import compared
 from octavo.engine.models.families import NAMED, REFUSED, served_types
-from octavo.engine.tiny_models import tiny_config
+from octavo.engine.tiny_models import tiny_text
 
 FILE_AT = Path(__file__).parents[2] / "src" / "octavo" / "engine" / FILE
 SMALL: Mapping[str, Any] = {
@@ -46,6 +50,15 @@ SMALL: Mapping[str, Any] = {
     "indexer_types": ["full", "shared"] * 2,
 }  # fmt: skip
 """Where a config has the key, and a value for it."""
+SMALL_PARTS: Mapping[str, Any] = {
+    "depth": 1, "num_hidden_layers": 1, "hidden_size": 32, "embed_dim": 32, "num_heads": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 32, "out_hidden_size": 64,
+    "projection_intermediate_size": 32, "projector_hidden_size": 32, "num_position_embeddings": 16,
+    "fullatt_block_indexes": [0], "deepstack_visual_indexes": [0],
+}  # fmt: skip
+"""The same of the parts beside a text model, which no text runs through."""
+_ANGLES_OF_IMAGES = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
+"""Three positions in an image; those of a text are all alike."""
 LADDER: tuple[Mapping[str, Any], ...] = (
     {"head_dim": 24},  # not that of hidden size over heads: files name it where classes do not
     {},
@@ -56,6 +69,8 @@ LADDER: tuple[Mapping[str, Any], ...] = (
     {"layer_types": ["conv", "full_attention"] * 2},
     {"num_experts_per_tok": 1},
     {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}},
+    {"rope_parameters": _ANGLES_OF_IMAGES, "head_dim": 16},
+    {"rope_parameters": {**_ANGLES_OF_IMAGES, "partial_rotary_factor": 0.5}, "head_dim": 32},
 )
 """Further keys for families whose parts must fit, one after the other until a model can be made."""
 ALSO: tuple[Mapping[str, Any], ...] = (
@@ -71,20 +86,41 @@ LONGEST_REACH = 40
 
 
 def find_candidates() -> Iterator[str]:
-    """Text models that nobody has compared yet. Models of several parts count by their text model."""
-    for model_type in sorted(set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) - {*NAMED, *REFUSED}):
-        if model_type in COMPARISON.served or model_type in COMPARISON.refused:
-            continue
+    """Models that nobody has compared yet. Of several parts count by their text model, unless that is not to be had
+    alone."""
+    alone, wholes = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+    for model_type in sorted((alone | wholes) - {*NAMED, *REFUSED, *COMPARISON.served, *COMPARISON.refused}):
         default = CONFIG_MAPPING[model_type]()
         is_text = default.get_text_config(decoder=True) is default and default.model_type == model_type
-        if is_text and not getattr(default, "is_encoder_decoder", False):
+        is_loaded = is_text if model_type in alone else hasattr(default, "text_config")
+        if is_loaded and not getattr(default, "is_encoder_decoder", False):
             yield model_type
+
+
+def make_parts(config_class: Any) -> dict[str, dict[str, Any]] | None:
+    """The parts beside the text model, made small by the keys that they have; None where that is to be had alone."""
+    if config_class in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return None
+    default = config_class()
+    parts = {key: part.to_dict() for key in default.sub_configs if (part := getattr(default, key, None)) is not None}
+    return {
+        name: {
+            "model_type": known["model_type"],
+            **{key: value for key, value in SMALL_PARTS.items() if known.get(key) is not None},
+        }
+        for name, known in parts.items()
+        if name != "text_config"
+    }
 
 
 def make_own(config_class: Any, more: Mapping[str, Any]) -> dict[str, Any]:
     """What a tiny model has beside the common shape, by the keys that its family has."""
-    known = config_class().to_dict()
+    known = config_class().get_text_config(decoder=True).to_dict()
     own = {key: value for key, value in SMALL.items() if known.get(key) is not None} | dict(more)
+    if config_class not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        own["model_type"] = known["model_type"]  # a larger model may take text models of several types
+        if known.get("sliding_window", 0) is None:
+            own["sliding_window"] = None  # which is not the text model's own default
     kinds = list(dict.fromkeys(known.get("layer_types") or ()))
     if len(kinds) > 1:
         own["layer_types"] = [kinds[index % len(kinds)] for index in range(4)]
@@ -117,13 +153,14 @@ def judge(model_type: str) -> AdmittedFamily:
     last: Exception = NotAdmittedError("no config could be made")
     for more in LADDER:
         try:
-            family = try_own(model_type, AdmittedFamily(config=config_class.__name__, own=make_own(config_class, more)))
+            own, parts = make_own(config_class, more), make_parts(config_class)
+            family = try_own(model_type, AdmittedFamily(config=config_class.__name__, own=own, parts=parts))
         except NotAdmittedError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a family's code raises
             last = error
             continue
-        values = tiny_config(model_type).to_dict()
+        values = tiny_text(model_type)
         also = [override for override in variants(values, family.own) if answers_alike(model_type, override)]
         return msgspec.structs.replace(family, also=also)
     raise NotAdmittedError(f"{type(last).__name__}: {' '.join(str(last).split())[:120]}")
@@ -132,7 +169,7 @@ def judge(model_type: str) -> AdmittedFamily:
 def try_own(model_type: str, family: AdmittedFamily) -> AdmittedFamily:
     COMPARISON.served[model_type] = family
     compared._compared_configs.cache_clear()
-    values = tiny_config(model_type).to_dict()
+    values = tiny_text(model_type)
     check_reaches(values)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "model").mkdir()

@@ -7,6 +7,7 @@ import pytest
 from admission import compare
 
 from octavo.engine.admitted import COMPARISON
+from octavo.engine.hf_classes import type_of_loaded
 from octavo.engine.models.compared import check_compared
 from octavo.engine.models.families import NAMED, REFUSED, check_family, served_types
 from octavo.engine.tiny_models import tiny_config
@@ -26,17 +27,17 @@ def test_a_config_like_one_that_was_compared_is_taken(name):
     family = COMPARISON.served[name]
     for override in ({}, *family.also):
         config = tiny_config(name, **override)
-        assert config.model_type == name
-        check_compared(config)
+        assert type_of_loaded(config) == name
+        check_compared(name, config.get_text_config(decoder=True))
     assert check_family(name, name)
-    check_compared(tiny_config(name, vocab_size=1000, hidden_size=128))
+    check_compared(name, tiny_config(name, vocab_size=1000, hidden_size=128).get_text_config(decoder=True))
 
 
 def test_what_differs_in_two_ways_is_refused():
     """Each of a family's configs was compared as a whole."""
     config = tiny_config("stablelm", use_qkv_bias=True, qk_layernorm=True)
     with pytest.raises(UnsupportedModelError, match="use_qkv_bias = True has not been compared"):
-        check_compared(config)
+        check_compared("stablelm", config)
 
 
 def test_every_family_is_in_one_list():

@@ -9,11 +9,12 @@ from greedy_engine import GreedyEngine
 from test_families import NEW_TOKENS, PROMPTS, check_answers, plain_answer
 
 from octavo.engine import load_model
+from octavo.engine.hf_classes import type_of_loaded
 from octavo.engine.models import compared
 from octavo.engine.models.compared import check_compared
 from octavo.engine.models.families import served_types
 from octavo.engine.tiny_families import TINY_MODELS
-from octavo.engine.tiny_models import build_tiny_model, save_tiny_model, tiny_config
+from octavo.engine.tiny_models import build_tiny_model, save_tiny_model, tiny_config, tiny_text
 from octavo.errors import UnsupportedModelError
 
 SHIPPED = sorted((Path(__file__).parents[2] / "examples" / "models").glob("*.json"))
@@ -36,10 +37,16 @@ def mutants_of(value):
             return [{"1": {"sliding_window": 8}}, 7]
 
 
+def tiny_text_config(name):
+    """The type of what is loaded, and the config of its text model."""
+    config = tiny_config(name)
+    return type_of_loaded(config), config.get_text_config(decoder=True)
+
+
 @pytest.mark.parametrize("name", TINY_MODELS)
 def test_no_key_may_be_anything(name):
-    config = tiny_config(name)
-    check_compared(config)
+    family, config = tiny_text_config(name)
+    check_compared(family, config)
     num_refused = 0
     for key, value in config.to_dict().items():
         if key in (*compared._UNREAD, *compared._ROPE_KEYS, "model_type") or "dropout" in key:
@@ -48,7 +55,7 @@ def test_no_key_may_be_anything(name):
             if mutant in compared._ALSO.get(key, ()) or (key in compared._MAY_BE_ABSENT and mutant in (None, 7)):
                 continue
             with pytest.raises(UnsupportedModelError, match=f"{key} = ") as refusal:
-                check_compared(Altered(config, key, mutant))
+                check_compared(family, Altered(config, key, mutant))
             assert repr(mutant) in str(refusal.value)
             num_refused += 1
     assert num_refused >= 20
@@ -58,7 +65,6 @@ class Altered:
     """A config with another value that its class might not take."""
 
     def __init__(self, config, key, value):
-        self.model_type = config.model_type
         self._values = {**config.to_dict(), key: value}
 
     def to_dict(self):
@@ -76,8 +82,9 @@ class Altered:
     ],
 )
 def test_unknown_keys_are_refused(name, key, value):
+    family, config = tiny_text_config(name)
     with pytest.raises(UnsupportedModelError, match=f"{key} = .*remove it"):
-        check_compared(Altered(tiny_config(name), key, value))
+        check_compared(family, Altered(config, key, value))
 
 
 ROPES = {
@@ -94,13 +101,13 @@ ROPES = {
 
 
 @pytest.mark.parametrize("rope", ROPES.values(), ids=list(ROPES))
-@pytest.mark.parametrize("name", [name for name in TINY_MODELS if getattr(tiny_config(name), "rope_parameters", None)])
+@pytest.mark.parametrize("name", [name for name in TINY_MODELS if tiny_text(name).get("rope_parameters")])
 def test_angles_that_depend_on_others_are_refused(name, rope):
-    config = tiny_config(name)
+    family, config = tiny_text_config(name)
     nested = next((k for k, v in config.rope_parameters.items() if isinstance(v, dict)), None)
     altered = rope if nested is None else {**config.rope_parameters, nested: rope}
     with pytest.raises(UnsupportedModelError, match=f"rope_type = '{rope['rope_type']}'"):
-        check_compared(Altered(config, "rope_parameters", altered))
+        check_compared(family, Altered(config, "rope_parameters", altered))
 
 
 @pytest.mark.parametrize(
@@ -124,9 +131,9 @@ def test_a_folder_that_asks_for_them_is_refused(tmp_path, name, change, message)
 def test_the_models_that_ship_are_taken(file):
     """Those of a served family."""
     raw = json.loads(file.read_text())
-    config = transformers.CONFIG_MAPPING[raw["model_type"]].from_dict(raw).get_text_config(decoder=True)
-    if config.model_type in served_types():
-        check_compared(config)
+    config = transformers.CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
+    if type_of_loaded(config) in served_types():
+        check_compared(type_of_loaded(config), config.get_text_config(decoder=True))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
      "refused": {"bloom": "..."}}
 
 `own` is what the tiny model that was compared sets beside the common shape. Each of `also` makes one more model.
+`parts` are the other parts of a model whose text model cannot be loaded alone.
 """
 
 from importlib.resources import files
@@ -14,17 +15,18 @@ import msgspec
 FILE = "admitted.json"
 
 
-class AdmittedFamily(msgspec.Struct, frozen=True, kw_only=True):
+class AdmittedFamily(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One family, and the tiny models that answered as they do in plain Hugging Face."""
 
     config: str
     """The class of its config in transformers."""
     own: dict[str, Any]
     also: list[dict[str, Any]] = []
+    parts: dict[str, dict[str, Any]] | None = None
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """By `model_type`: the families that are served, and the reasons why others are not."""
+    """By the `model_type` of what is loaded: the families that are served, and the reasons why others are not."""
 
     served: dict[str, AdmittedFamily] = {}
     refused: dict[str, str] = {}

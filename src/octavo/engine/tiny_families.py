@@ -189,4 +189,7 @@ TINY_MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
 }
-"""By name: the class of the config, and the model's settings beside the common shape."""
+"""By name: the class of the config, and the text model's settings beside the common shape."""
+
+PARTS: Mapping[str, Mapping[str, Any]] = {}
+"""By name: the other parts of a model whose text model cannot be loaded alone."""

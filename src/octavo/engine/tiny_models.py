@@ -10,10 +10,11 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from octavo.engine.admitted import COMPARISON
-from octavo.engine.tiny_families import COMMON_SHAPE, TINY_MODELS, VOCAB_SIZE
+from octavo.engine.hf_classes import loader_of
+from octavo.engine.tiny_families import COMMON_SHAPE, PARTS, TINY_MODELS, VOCAB_SIZE
 from octavo.errors import InputError
 
 _CHAT_TEMPLATE = (
@@ -26,14 +27,23 @@ _CHAT_TEMPLATE = (
 
 
 def tiny_config(name: str, **overrides: Any) -> PreTrainedConfig:
-    """The config of a tiny model: one of `TINY_MODELS`, or of a family that a comparison has admitted."""
+    """The config of a tiny model: one of `TINY_MODELS`, or of a family that a comparison has admitted. `overrides` are
+    of its text model."""
     if name in TINY_MODELS:
-        config_class, own = TINY_MODELS[name]
+        (config_class, own), parts = TINY_MODELS[name], PARTS.get(name)
     else:
         family = COMPARISON.served[name]
-        config_class, own = family.config, family.own
-    config: PreTrainedConfig = getattr(transformers, config_class)(**{**COMMON_SHAPE, **own, **overrides})
+        config_class, own, parts = family.config, family.own, family.parts
+    text = {**COMMON_SHAPE, **own, **overrides}
+    make: Any = getattr(transformers, config_class)
+    config: PreTrainedConfig = make(**text) if parts is None else make(text_config=text, **parts)
     return config
+
+
+def tiny_text(name: str, **overrides: Any) -> dict[str, Any]:
+    """What the config says of the text model."""
+    values: dict[str, Any] = tiny_config(name, **overrides).get_text_config(decoder=True).to_dict()
+    return values
 
 
 def build_tiny_model(name: str, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
@@ -42,8 +52,7 @@ def build_tiny_model(name: str, *, seed: int = 0, **overrides: Any) -> PreTraine
     config.eos_token_id = None  # some families set their own instead, which is beyond a tiny vocabulary
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        loader: Any = AutoModelForCausalLM  # untyped
-        model: PreTrainedModel = loader.from_config(config, dtype=torch.float32, attn_implementation="eager")
+        model: PreTrainedModel = loader_of(config).from_config(config, dtype=torch.float32, attn_implementation="eager")
         _disturb_vectors(model)
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0

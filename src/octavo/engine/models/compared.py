@@ -20,7 +20,7 @@ import transformers
 
 from octavo.engine.admitted import COMPARISON
 from octavo.engine.tiny_families import TINY_MODELS
-from octavo.engine.tiny_models import tiny_config
+from octavo.engine.tiny_models import tiny_text
 from octavo.errors import UnsupportedModelError
 
 _UNREAD = frozenset((
@@ -80,9 +80,10 @@ class _Complaint(NamedTuple):
         return "the key is not one of this family: remove it from config.json if it means nothing"
 
 
-def check_compared(config: Any) -> None:
-    """Raises UnsupportedModelError for a config with a key whose value was not compared."""
-    model_type, values = config.model_type, config.to_dict()
+def check_compared(model_type: str, text_config: Any) -> None:
+    """Raises UnsupportedModelError for a config with a key whose value was not compared. `model_type` is that of the
+    model which is loaded."""
+    values = text_config.to_dict()
     for key in _ROPE_KEYS:
         _check_rope(model_type, key, values.get(key))
     complaints = [_find_complaint(values, compared) for compared in _compared_configs(model_type)]
@@ -108,9 +109,9 @@ def _compared_configs(model_type: str) -> Sequence[Mapping[str, Any]]:
     """All configs of a family that were compared; a new one must match one of them as a whole."""
     if model_type in COMPARISON.served:
         overrides = [{}, *COMPARISON.served[model_type].also]
-        return [tiny_config(model_type, **override).to_dict() for override in overrides]
+        return [tiny_text(model_type, **override) for override in overrides]
     name = next(name for name, (cls, _) in TINY_MODELS.items() if getattr(transformers, cls).model_type == model_type)
-    return [tiny_config(name).to_dict()]
+    return [tiny_text(name)]
 
 
 def _is_compared(key: str, value: object, compared: Mapping[str, Any]) -> bool:

@@ -34,7 +34,7 @@ NAMED = MappingProxyType(
         "zamba2": "Zamba2",
     }
 )
-"""By the text model's `model_type`: families with handwritten tiny models, as something in them is special."""
+"""By the `model_type` of what is loaded: families with handwritten tiny models, as something in them is special."""
 
 REFUSED = MappingProxyType(
     {
@@ -48,19 +48,19 @@ REFUSED = MappingProxyType(
 )
 
 
-def check_family(model_type: str, text_model_type: str) -> str:
+def check_family(model_type: str, loaded_type: str) -> str:
     """The name of the family. Raises UnsupportedModelError if it is not served.
 
-    The two types differ where the text model is one part of several; the other parts are left out.
+    The two types differ where the text model is one part of several, and can be loaded alone.
     """
     if model_type in REFUSED:
         raise UnsupportedModelError(f"{model_type}: {REFUSED[model_type]}")
-    if text_model_type in NAMED:
-        return NAMED[text_model_type]
-    if text_model_type in COMPARISON.served:
-        return COMPARISON.served[text_model_type].config.removesuffix("Config")
+    if loaded_type in NAMED:
+        return NAMED[loaded_type]
+    if loaded_type in COMPARISON.served:
+        return COMPARISON.served[loaded_type].config.removesuffix("Config")
     served = ", ".join(served_types())
-    if reason := COMPARISON.refused.get(text_model_type):
+    if reason := COMPARISON.refused.get(loaded_type):
         raise UnsupportedModelError(
             f"{model_type} does not answer as in plain Hugging Face ({reason}); served are {served}"
         )

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
+from octavo.engine.hf_classes import loader_of, type_of_loaded
 from octavo.engine.models.causal_model import CausalModel
 from octavo.engine.models.compared import check_compared
 from octavo.engine.models.families import check_family
@@ -50,8 +51,9 @@ def read_about(folder: Path, device: str | torch.device = "cpu") -> AboutModel:
     check_configs(folder)
     config = _read_config(folder)
     text_config = config.get_text_config(decoder=True)
-    family = check_family(config.model_type, text_config.model_type)
-    check_compared(text_config)
+    loaded = type_of_loaded(config)
+    family = check_family(config.model_type, loaded)
+    check_compared(loaded, text_config)
     check_eos(folder, text_config.vocab_size)
     return AboutModel(config=config, text_config=text_config, family=family)
 
@@ -101,9 +103,8 @@ def _by(shape: torch.Size) -> str:
 
 
 def _read_weights(folder: Path, config: Any, dtype: torch.dtype) -> Any:
-    loader: Any = AutoModelForCausalLM  # its types know nothing of the report
     try:
-        model, report = loader.from_pretrained(
+        model, report = loader_of(config).from_pretrained(
             folder,
             config=config,
             dtype=dtype,
