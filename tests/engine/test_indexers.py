@@ -6,30 +6,44 @@ from admission import NotAdmittedError, compare
 
 from octavo.engine import load_model
 from octavo.engine.attention import selection
-from octavo.engine.cache import IndexPages, index_reads
+from octavo.engine.cache import IndexPages, OpenPages, index_reads
 from octavo.engine.models.layers import CacheGeometry
+from octavo.engine.tiny_families import TINY_MODELS
 from octavo.engine.tiny_models import save_tiny_model
 from octavo.errors import UnsupportedModelError
-from octavo.specs import MLAAttentionSpec
+from octavo.specs import CircularBufferSpec, MLAAttentionSpec
+
+sparse_families = pytest.mark.parametrize("family", ["glm5", "glm5_next"])
 
 
+@sparse_families
 @pytest.mark.parametrize("most", [1, 16 * 300], ids=["one token", "some"])
-def test_an_indexer_that_is_called_for_parts_of_a_tile_chooses_the_same(most, tmp_path, monkeypatch):
+def test_an_indexer_that_is_called_for_parts_of_a_tile_chooses_the_same(family, most, tmp_path, monkeypatch):
     monkeypatch.setattr(index_reads, "_MAX_SCORES", most)
-    compare("glm5", tmp_path)
+    compare(family, tmp_path)
 
 
-def test_what_an_indexer_chooses_counts(tmp_path, monkeypatch):
+@sparse_families
+def test_what_an_indexer_chooses_counts(family, tmp_path, monkeypatch):
     """The tiny model's choices change its answers, so the comparisons would see wrong ones."""
     monkeypatch.setattr("octavo.engine.attention.latent.hide_others", lambda chosen, mask, keys: mask)
     with pytest.raises(NotAdmittedError, match="its tokens differ"):
-        compare("glm5", tmp_path)
+        compare(family, tmp_path)
 
 
-def test_what_an_indexer_keeps_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr(IndexPages, "write_keys", lambda *_: None)
+@pytest.mark.parametrize(
+    ("family", "write"),
+    [
+        ("glm5", (IndexPages, "write_keys")),
+        ("glm5_next", (IndexPages, "write_keys")),
+        ("glm5_next", (OpenPages, "write_open")),
+    ],
+    ids=["keys", "keys of pools", "open tokens"],
+)
+def test_what_an_indexer_keeps_counts(family, write, tmp_path, monkeypatch):
+    monkeypatch.setattr(*write, lambda *_: None)
     with pytest.raises(NotAdmittedError, match="its tokens differ"):
-        compare("glm5", tmp_path)
+        compare(family, tmp_path)
 
 
 def test_layers_that_share_an_indexer_keep_no_keys(tmp_path):
@@ -42,6 +56,24 @@ def test_layers_that_share_an_indexer_keep_no_keys(tmp_path):
     }
 
 
+def test_a_pool_has_one_key_and_its_tokens_wait_for_it_in_one_block(tmp_path):
+    save_tiny_model("glm5_next", tmp_path)
+    specs = load_model(tmp_path).kv_cache_specs(CacheGeometry(attention_block_size=16))
+    dtype = specs["layers.1.attention"].dtype
+    keys = MLAAttentionSpec(block_size=16, head_size=16, dtype=dtype, tokens_per_state=4)
+    waiting = CircularBufferSpec(block_size=16, num_kv_heads=1, head_size=32, dtype=dtype, tokens_per_state=4)
+    assert {name: spec for name, spec in specs.items() if "indexer" in name} == {
+        f"layers.{layer}.indexer{suffix}": spec for layer in (1, 4) for suffix, spec in (("", keys), (".open", waiting))
+    }
+
+
+@pytest.mark.parametrize(("size", "topk"), [(1, 24), (2, 30), (16, 48), (8, 8), (12, 36)])
+def test_pools_of_other_sizes(size, topk, tmp_path, monkeypatch):
+    name, own = TINY_MODELS["glm5_next"]
+    monkeypatch.setitem(TINY_MODELS, "glm5_next", (name, {**own, "index_kpool": size, "index_topk": topk}))
+    compare("glm5_next", tmp_path)
+
+
 def test_an_indexer_that_nobody_would_run_is_refused(tmp_path, monkeypatch):
     save_tiny_model("glm5", tmp_path)
     monkeypatch.setattr("octavo.engine.models.indexers._keeps_keys", lambda module: False)
@@ -51,13 +83,13 @@ def test_an_indexer_that_nobody_would_run_is_refused(tmp_path, monkeypatch):
 
 def test_an_indexer_whose_choice_would_be_ignored_is_refused(tmp_path, monkeypatch):
     save_tiny_model("llama", tmp_path)
-    monkeypatch.setattr("octavo.engine.models.probe._indexer_shape", lambda layer: "an indexer's")
+    monkeypatch.setattr("octavo.engine.models.probe._indexer_shape", lambda layer, _: "an indexer's")
     with pytest.raises(UnsupportedModelError, match="layer 0 has an indexer without latents"):
         load_model(tmp_path)
 
 
 def test_a_query_that_chose_all_needs_no_mask_of_its_own():
-    keys, chosen = torch.zeros(1, 1, 3, 4), torch.tensor([[[0, 1, 2]]])
-    assert selection.hide_others(chosen, None, keys) is None
-    hidden = selection.hide_others(chosen[..., :2], torch.zeros(1, 1, 1, 3), keys)
+    keys, chosen = torch.zeros(1, 1, 3, 4), torch.tensor([[[0, 1]]])
+    assert selection.hide_others(None, None, keys) is None
+    hidden = selection.hide_others(chosen, torch.zeros(1, 1, 1, 3), keys)
     assert hidden.isneginf().tolist() == [[[[False, False, True]]]]

@@ -20,6 +20,9 @@ from octavo.engine.cache import (
     IndexPages,
     IndexReads,
     LatentPages,
+    OpenPages,
+    PackedRow,
+    PooledReads,
     StatePages,
     StateStep,
     StateStepPlanner,
@@ -30,7 +33,7 @@ from octavo.engine.models.step_cache import LayerState, StepCache
 from octavo.errors import PlanError
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.planning import KVCacheConfig
-from octavo.specs import AttentionSpec, KVCacheSpec, MambaSpec, MLAAttentionSpec
+from octavo.specs import AttentionSpec, CircularBufferSpec, KVCacheSpec, MambaSpec, MLAAttentionSpec
 
 
 class ModelRunner:
@@ -49,6 +52,8 @@ class ModelRunner:
         """By layer: its group and its pages."""
         self._states: dict[int, tuple[GroupIdx, StatePages, ModelLayer]] = {}
         self._indexers: dict[int, tuple[GroupIdx, IndexPages]] = {}
+        self._open: dict[int, tuple[GroupIdx, OpenPages]] = {}
+        """By layer whose indexer makes one key of several tokens: where these wait for it."""
         homes = {name: index for index, group in enumerate_groups(config.groups) for name in group.layer_names}
         for layer in model.layers:
             self._bind(layer, homes)
@@ -73,7 +78,7 @@ class ModelRunner:
         self._clear_new_pages({**attention, **states})
         token_ids, positions = row.token_ids.to(self.model.device), row.positions.to(self.model.device)
         tokens, parts = row.tokens_with_logits()
-        logits = self.model.forward(token_ids, positions, self._step_cache(positions, attention, states), tokens)
+        logits = self.model.forward(token_ids, positions, self._step_cache(row, positions, attention, states), tokens)
         return StepLogits(
             last=logits[[part.stop - 1 for part in parts]],
             all_positions={
@@ -98,6 +103,10 @@ class ModelRunner:
             group_idx, offset, spec = self._place(layer.indexer_name, homes)
             assert isinstance(spec, MLAAttentionSpec)
             self._indexers[layer.index] = group_idx, IndexPages(self.pages, group_idx, offset, spec)
+        if layer.indexer is not None and layer.indexer.open_size:
+            group_idx, offset, spec = self._place(layer.open_name, homes)
+            assert isinstance(spec, CircularBufferSpec)
+            self._open[layer.index] = group_idx, OpenPages(self.pages, group_idx, offset, spec)
         if layer.states:
             group_idx, offset, spec = self._place(layer.state_name, homes)
             assert isinstance(spec, MambaSpec)
@@ -114,8 +123,16 @@ class ModelRunner:
             self.pages.clear(group_idx, step.new_rows)
 
     def _step_cache(
-        self, positions: torch.Tensor, attention: Mapping[GroupIdx, AttentionStep], states: Mapping[GroupIdx, StateStep]
+        self,
+        row: PackedRow,
+        positions: torch.Tensor,
+        attention: Mapping[GroupIdx, AttentionStep],
+        states: Mapping[GroupIdx, StateStep],
     ) -> StepCache:
+        open_rows = {
+            group_idx: torch.tensor(row.only_pages(group_idx), device=self.model.device)
+            for group_idx in {group_idx for group_idx, _ in self._open.values()}
+        }
         return StepCache(
             positions,
             {index: (pages, attention[group_idx]) for index, (group_idx, pages) in self._attention.items()},
@@ -127,5 +144,14 @@ class ModelRunner:
                 )
                 for index, (group_idx, pages, layer) in self._states.items()
             },
-            {index: IndexReads(pages, attention[group_idx]) for index, (group_idx, pages) in self._indexers.items()},
+            {index: self._index_reads(index, attention, open_rows) for index in self._indexers},
         )
+
+    def _index_reads(
+        self, layer: int, attention: Mapping[GroupIdx, AttentionStep], open_rows: Mapping[GroupIdx, torch.Tensor]
+    ) -> IndexReads:
+        group_idx, pages = self._indexers[layer]
+        if layer not in self._open:
+            return IndexReads(pages, attention[group_idx])
+        open_group, open_pages = self._open[layer]
+        return PooledReads(pages, open_pages, open_rows[open_group], attention[group_idx])

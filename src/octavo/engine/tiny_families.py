@@ -105,6 +105,30 @@ TINY_MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "indexer_types": ["full", "shared"] * 2,
         },
     ),
+    "glm5_next": (
+        "Glm5NextConfig",
+        {
+            **_LATENT,
+            "num_hidden_layers": 5,
+            "qk_rope_head_dim": 0,
+            "q_lora_rank": 32,
+            "layer_types": [
+                "linear_attention",
+                "indexed_attention",
+                "indexed_attention",
+                "linear_attention",
+                "indexed_attention",
+            ],
+            "indexer_types": ["full", "full", "shared", "full", "full"],
+            "mlp_layer_types": ["dense"] + ["sparse"] * 4,
+            "linear_head_dim": 16,
+            "linear_num_heads": 4,
+            "index_n_heads": 16,
+            "index_head_dim": 16,
+            "index_topk": 24,
+            "index_kpool": 4,
+        },
+    ),
     "kimi_linear": (
         "KimiLinearConfig",
         {**_LATENT, "layer_types": _DELTA["layer_types"], "linear_head_dim": 16, "linear_num_heads": 4},
@@ -191,5 +215,16 @@ TINY_MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """By name: the class of the config, and the text model's settings beside the common shape."""
 
-PARTS: Mapping[str, Mapping[str, Any]] = {}
+PARTS: Mapping[str, Mapping[str, Any]] = {
+    "glm5_next": {
+        "vision_config": {
+            "depth": 1,
+            "hidden_size": 32,
+            "num_heads": 2,
+            "intermediate_size": 32,
+            "out_hidden_size": 64,
+            "projection_intermediate_size": 32,
+        }
+    }
+}
 """By name: the other parts of a model whose text model cannot be loaded alone."""

@@ -24,3 +24,8 @@ class LayerContext:
     """(1, heads, tokens, size); rotated keys for latent attention."""
     selection: Selection | None = None
     """What an indexer has chosen; the other tokens are hidden."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of the keys, as a model asks that makes a mask of what was chosen."""
+        return self.keys.shape

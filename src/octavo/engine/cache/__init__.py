@@ -3,9 +3,10 @@
 from octavo.engine.cache.attention_step import AttentionStep, AttentionStepPlanner, SingleReads, TileReads
 from octavo.engine.cache.bound_states import BoundStates, StateKey
 from octavo.engine.cache.index_reads import IndexPart, IndexReads
-from octavo.engine.cache.layer_pages import AttentionPages, IndexPages, LatentPages, StatePages
+from octavo.engine.cache.layer_pages import AttentionPages, IndexPages, LatentPages, OpenPages, StatePages
 from octavo.engine.cache.packing import PackedRow, PackedSequence, pack
 from octavo.engine.cache.pages import DevicePages
+from octavo.engine.cache.pooled_reads import MakeKeys, PooledReads
 from octavo.engine.cache.state_step import StateSegment, StateStep, StateStepPlanner
 
 __all__ = [
@@ -18,8 +19,11 @@ __all__ = [
     "IndexPart",
     "IndexReads",
     "LatentPages",
+    "MakeKeys",
+    "OpenPages",
     "PackedRow",
     "PackedSequence",
+    "PooledReads",
     "SingleReads",
     "StateKey",
     "StatePages",

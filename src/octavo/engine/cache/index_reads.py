@@ -66,10 +66,14 @@ class IndexReads:
         """The next call is for this part."""
         self._part = part
 
+    @property
+    def _current(self) -> IndexPart:
+        assert self._part is not None, "an indexer runs outside of any part"
+        return self._part
+
     def exchange(self, keys: torch.Tensor) -> torch.Tensor:
         """Keeps the keys (sequences, queries, size) of the part, and returns (sequences, keys, size)."""
-        part, step = self._part, self._step
-        assert part is not None, "an indexer runs outside of any part"
+        part, step = self._current, self._step
         own = keys.flatten(0, 1)
         self._pages.write_keys(step.write_rows[part.tokens], step.write_slots[part.tokens], own)
         if part.rows is not None:

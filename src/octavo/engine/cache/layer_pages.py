@@ -7,7 +7,7 @@ import torch
 from octavo.engine.cache.pages import DevicePages
 from octavo.engine.torch_dtypes import torch_dtype
 from octavo.ids import GroupIdx
-from octavo.specs import AttentionSpec, MambaSpec
+from octavo.specs import AttentionSpec, MambaSpec, MLAAttentionSpec
 
 
 class TokenPages:
@@ -23,9 +23,12 @@ class TokenPages:
         self._first_shape = (spec.num_kv_heads, spec.head_size)
         self._second_shape = (spec.num_kv_heads, second_size)
         self._token_size = spec.num_kv_heads * (spec.head_size + second_size)
-        num_elements = spec.block_size * self._token_size
-        self._rows = pages.typed_view(group_idx, offset_bytes, num_elements, torch_dtype(spec.dtype))
-        self._slots = self._rows.view(-1, spec.block_size, self._token_size)
+        num_slots = spec.block_size // self._tokens_per_slot(spec)
+        self._rows = pages.typed_view(group_idx, offset_bytes, num_slots * self._token_size, torch_dtype(spec.dtype))
+        self._slots = self._rows.view(-1, num_slots, self._token_size)
+
+    def _tokens_per_slot(self, spec: AttentionSpec) -> int:
+        return 1
 
     def write(self, rows: torch.Tensor, slots: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> None:
         """Writes vectors (1, heads, tokens, size) to slots of rows, one row and slot per token."""
@@ -58,11 +61,28 @@ class LatentPages(TokenPages):
 
 
 class IndexPages(TokenPages):
-    """The keys of one layer's indexer: one vector per token."""
+    """The keys of one layer's indexer: one vector per token, or for several."""
+
+    def __init__(self, pages: DevicePages, group_idx: GroupIdx, offset_bytes: int, spec: MLAAttentionSpec) -> None:
+        self.tokens_per_key, self.block_size = spec.tokens_per_state, spec.block_size
+        super().__init__(pages, group_idx, offset_bytes, spec)
+
+    def _tokens_per_slot(self, spec: AttentionSpec) -> int:
+        return self.tokens_per_key
 
     def write_keys(self, rows: torch.Tensor, slots: torch.Tensor, keys: torch.Tensor) -> None:
-        """Writes keys (tokens, size)."""
-        self._slots[rows, slots] = keys
+        """Writes keys (tokens, size). A slot is a token's; that of a key for several is the slot of any of them."""
+        self._slots[rows, slots // self.tokens_per_key] = keys
+
+
+class OpenPages(TokenPages):
+    """What an indexer keeps of the tokens whose common key is still to be made: one vector per token."""
+
+    def write_open(self, rows: torch.Tensor, slots: torch.Tensor, vectors: torch.Tensor) -> None:
+        self._slots[rows, slots] = vectors
+
+    def read_open(self, rows: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        return self._slots[rows, slots]
 
 
 class StatePages:

@@ -13,6 +13,7 @@ from itertools import chain
 import torch
 
 from octavo.engine.batch import ScheduledSequence, StepBatch
+from octavo.ids import GroupIdx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,10 @@ class PackedRow:
     @property
     def chunks(self) -> tuple[PackedSequence, ...]:
         return self.sequences[self.num_single :]
+
+    def only_pages(self, group_idx: GroupIdx) -> list[int]:
+        """By token: the page of its sequence in a group that gives each sequence one."""
+        return [p.sequence.block_tables[group_idx][0] for p in self.sequences for _ in range(p.num_tokens)]
 
     def tokens_with_logits(self) -> tuple[list[int], list[slice]]:
         """The tokens of the row whose logits are wanted, and by index in the batch each sequence's part of them."""

@@ -18,6 +18,7 @@ NAMED = MappingProxyType(
         "gemma3_text": "Gemma 3",
         "gemma3n_text": "Gemma 3n",
         "gemma4_text": "Gemma 4",
+        "glm5_next": "GLM-5.3",
         "glm_moe_dsa": "GLM-5",
         "gpt_oss": "gpt-oss",
         "granitemoehybrid": "Granite 4",

@@ -74,10 +74,11 @@ def _view(path: Path) -> ConfigView:
 def _check_config(view: ConfigView) -> None:
     view.find_word("model_type")
     _check_token_ids(view)
+    never_zero = _NEVER_ZERO - ({"head_dim"} if view.has("kv_lora_rank") else set())  # what of a latent key is rotated
     for key, value in view.values.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and key.endswith(_SUFFIXES_OF_SIZES):
-            view.find_count(key, minimum=1 if key in _NEVER_ZERO else 0)
+            view.find_count(key, minimum=1 if key in never_zero else 0)
     for key in _OBJECTS:
         view.find_part(key)
     for key in ("dtype", "torch_dtype"):

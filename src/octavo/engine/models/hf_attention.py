@@ -10,6 +10,8 @@ from transformers import AttentionInterface, PreTrainedModel
 from octavo.engine.attention import LatentWeights, LayerContext, ScoreRule, Selection, attend_latents, attend_pages
 
 _NAME = "octavo"
+_MASK_OF_CHOSEN = "build_attention_mask_from_topk"
+"""Where a model makes a mask of what an indexer has chosen. The attention function takes the choice itself."""
 
 
 def use_paged_attention(model: PreTrainedModel) -> None:
@@ -27,7 +29,7 @@ def _attention(
     query: torch.Tensor,
     key: LayerContext,
     value: LayerContext,  # noqa: ARG001 - the same context again
-    attention_mask: torch.Tensor | None = None,  # noqa: ARG001 - the context knows
+    attention_mask: torch.Tensor | Selection | None = None,
     *,
     scaling: float,
     s_aux: torch.Tensor | None = None,
@@ -38,7 +40,8 @@ def _attention(
     rule = ScoreRule(scale=scaling, softcap=softcap, sinks=s_aux)
     weights = getattr(module, "octavo_latent_weights", None)
     if weights is not None:
-        return attend_latents(query, replace(key, selection=indices), weights, rule), None
+        chosen = attention_mask if isinstance(attention_mask, Selection) else indices
+        return attend_latents(query, replace(key, selection=chosen), weights, rule), None
     return attend_pages(query, key, rule), None
 
 
@@ -48,3 +51,5 @@ def _keep_latents(module: Any) -> None:
     keys, values = by_head.split((module.qk_nope_head_dim, module.v_head_dim), 1)
     module.octavo_latent_weights = LatentWeights(keys=keys, values=values, expand=module.expand_kv)
     module.expand_kv = lambda latents, rotated: (latents, rotated)
+    if hasattr(module, _MASK_OF_CHOSEN):
+        setattr(module, _MASK_OF_CHOSEN, lambda topk_indices, **_: topk_indices)

@@ -1,10 +1,12 @@
 """Runs the indexers of sparse models over a packed row, each part with the keys that it sees.
 
-An indexer takes its input for sequences with one context each, and a mask that its attention would have made.
+An indexer takes its input for sequences with one context each, and a mask that its attention would have made. One that
+scores pools of tokens takes what it keeps of all tokens, and makes the keys of all pools anew; here it gets the keys
+that were made before.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,10 +14,11 @@ from torch import nn
 from torch.nn.functional import pad
 
 from octavo.engine.attention import Selection
-from octavo.engine.cache import IndexPart
+from octavo.engine.cache import IndexPart, MakeKeys, PooledReads
 from octavo.engine.models.step_cache import StepCache
 
 _MASK = "attention_mask"
+_MAKE_POOLS = "get_pooled_states"
 _NO_MASK = torch.empty(1, 1, 0, 0)
 """For an attention that hands a part of its mask to its indexer; nobody reads it."""
 
@@ -27,36 +30,130 @@ def run_indexers_by_part(model: nn.Module) -> set[int]:
             module.register_forward_pre_hook(_give_mask, with_kwargs=True)
     indexers: list[Any] = [module for module in model.modules() if _keeps_keys(module)]
     for indexer in indexers:
-        indexer.forward = _by_part(indexer.forward, indexer.layer_idx, indexer.n_heads)
+        indexer.forward = _by_part(indexer)
     return {indexer.layer_idx for indexer in indexers}
+
+
+def pool_sizes(model: nn.Module) -> dict[int, int]:
+    """By layer with an indexer that scores pools: the tokens of a pool."""
+    indexers: list[Any] = [module for module in model.modules() if _scores_pools(module)]
+    return {indexer.layer_idx: int(indexer.index_kpool) for indexer in indexers}
 
 
 def _keeps_keys(module: nn.Module) -> bool:
     return "update_indexer" in inspect.unwrap(type(module).forward).__code__.co_names
 
 
+def _scores_pools(module: nn.Module) -> bool:
+    return hasattr(module, _MAKE_POOLS)
+
+
 def _give_mask(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     return args, {**kwargs, _MASK: _NO_MASK}
 
 
-def _by_part(forward: Callable[..., torch.Tensor], layer_idx: int, num_heads: int) -> Callable[..., Selection]:
-    signature = inspect.signature(forward)
+def _by_part(indexer: Any) -> Callable[..., Selection]:
+    signature = inspect.signature(indexer.forward)
+    choose = _PoolChooser(indexer) if _scores_pools(indexer) else _Chooser(indexer)
 
     def run(*args: Any, **kwargs: Any) -> Selection:
         given = signature.bind(*args, **kwargs).arguments
-        reads = StepCache.among(given.values()).index_reads(layer_idx)
+        reads = StepCache.among(given.values()).index_reads(indexer.layer_idx)
 
-        def choose(part: IndexPart) -> torch.Tensor:
-            reads.begin(part)
-            own = {name: _of_part(value, part) for name, value in given.items() if name != _MASK}
-            return forward(**own, **{_MASK: part.mask}).long()
+        def run_read(parts: Sequence[IndexPart]) -> torch.Tensor | None:
+            chosen = []
+            for part in parts:
+                reads.begin(part)
+                chosen.append(choose(part, given))
+            return None if parts[-1].mask.shape[-1] <= choose.most else _join(chosen)
 
         return Selection(
-            singles=[choose(part) for part in reads.singles()],
-            tiles=[_join([choose(part) for part in parts]) for parts in reads.tiles(num_heads)],
+            singles=[run_read([part]) for part in reads.singles()],
+            tiles=[run_read(parts) for parts in reads.tiles(indexer.n_heads)],
         )
 
     return run
+
+
+def _join(chosen: list[torch.Tensor]) -> torch.Tensor:
+    """Earlier parts of a read may see fewer tokens than a query chooses: then all, the first among them."""
+    most = chosen[-1].shape[-1]
+    return torch.cat([pad(one, (0, most - one.shape[-1])) for one in chosen], 1)
+
+
+class _Chooser:
+    """Calls an indexer for one part."""
+
+    def __init__(self, indexer: Any) -> None:
+        self.most = indexer.index_topk
+        """A query that sees no more tokens chooses all."""
+        self._forward = indexer.forward
+
+    def __call__(self, part: IndexPart, given: Mapping[str, Any]) -> torch.Tensor:
+        """(sequences, queries, chosen)"""
+        chosen: torch.Tensor = self._forward(**self._arguments(part, given))
+        return chosen.long()
+
+    def _arguments(self, part: IndexPart, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {**{name: _of_part(value, part) for name, value in given.items() if name != _MASK}, _MASK: part.mask}
+
+
+class _PoolChooser(_Chooser):
+    """The same for an indexer that scores pools. Its mask says which of a part's tokens are no padding: all."""
+
+    def __init__(self, indexer: Any) -> None:
+        super().__init__(indexer)
+        self._layer_idx, self._pool = indexer.layer_idx, int(indexer.index_kpool)
+        self._make_pools, indexer.get_pooled_states = indexer.get_pooled_states, self._pools
+        self._cache: _PoolCache | None = None
+
+    def __call__(self, part: IndexPart, given: Mapping[str, Any]) -> torch.Tensor:
+        chosen = super().__call__(part, given)
+        # Where fewer tokens are chosen, the last of them fills their places.
+        return chosen.where(chosen >= 0, chosen.amax(-1, keepdim=True))
+
+    def _arguments(self, part: IndexPart, given: Mapping[str, Any]) -> dict[str, Any]:
+        reads = StepCache.among(given.values()).index_reads(self._layer_idx)
+        assert isinstance(reads, PooledReads)
+        self._cache = _PoolCache(self._layer_idx, reads, self._make_keys, is_seen=part.mask[:, -1] == 0)
+        own = {
+            name: self._cache if isinstance(value, StepCache) else value
+            for name, value in super()._arguments(part, given).items()
+        }
+        return {**own, _MASK: torch.ones(part.mask.shape[:2], dtype=torch.bool, device=part.mask.device)}
+
+    def _make_keys(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Of each pool alone: vectors (pools, tokens of a pool, size) to keys (pools, size)."""
+        keys: torch.Tensor = self._make_pools(pad(vectors, (0, 1), value=1.0))[0]
+        return keys[:, 0]
+
+    def _pools(self, packed_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The keys of all pools, their tokens, and whether they are closed."""
+        cache = self._cache
+        assert cache is not None
+        is_closed = packed_states[:, self._pool - 1 :: self._pool, 0].bool()
+        tokens = torch.arange(is_closed.shape[1] * self._pool, device=is_closed.device)
+        return cache.pools, tokens.view(1, -1, self._pool).expand(len(is_closed), -1, -1), is_closed
+
+
+class _PoolCache:
+    """What an indexer of pools takes for its cache while it computes one part."""
+
+    def __init__(self, layer_idx: int, reads: PooledReads, make_keys: MakeKeys, *, is_seen: torch.Tensor) -> None:
+        """`is_seen`: (sequences, tokens read), whether the last query sees the token."""
+        self.layers = {layer_idx: self}
+        self.keys = is_seen[..., None]
+        """Only its length is asked for."""
+        self.pools = torch.empty(0)
+        self._reads, self._make_keys = reads, make_keys
+
+    def get_seq_length(self) -> int:
+        return self.keys.shape[-2]
+
+    def update_indexer(self, packed_states: torch.Tensor, _layer_idx: int) -> torch.Tensor:
+        """Takes what is known of the part's tokens. Returns only whether each token is seen, which comes last."""
+        self.pools = self._reads.exchange_pools(packed_states[..., :-1], self._make_keys)
+        return self.keys
 
 
 def _of_part(value: Any, part: IndexPart) -> Any:
@@ -66,9 +163,3 @@ def _of_part(value: Any, part: IndexPart) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return value[:, part.tokens].reshape(part.num_sequences, -1, *value.shape[2:])
-
-
-def _join(chosen: list[torch.Tensor]) -> torch.Tensor:
-    """Earlier parts of a tile may see fewer tokens than a query chooses: then all, the first among them."""
-    most = chosen[-1].shape[-1]
-    return torch.cat([pad(one, (0, most - one.shape[-1])) for one in chosen], 1)

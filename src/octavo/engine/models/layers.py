@@ -9,6 +9,7 @@ from octavo.engine.torch_dtypes import cache_dtype
 from octavo.specs import (
     AttentionSpec,
     ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
     FullAttentionSpec,
     KVCacheSpec,
     MambaSpec,
@@ -67,6 +68,38 @@ class AttentionShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexerShape:
+    """The keys of one layer's indexer, which chooses what attention sees."""
+
+    key_size: int
+    dtype: torch.dtype
+    tokens_per_key: int = 1
+    open_size: int = 0
+    """What is kept of each token until its key is made, if several tokens share one."""
+
+    def spec(self, block_size: int) -> MLAAttentionSpec:
+        return MLAAttentionSpec(
+            block_size=self._whole_pools(block_size),
+            head_size=self.key_size,
+            dtype=cache_dtype(self.dtype),
+            tokens_per_state=self.tokens_per_key,
+        )
+
+    def open_spec(self, block_size: int) -> CircularBufferSpec:
+        return CircularBufferSpec(
+            block_size=self._whole_pools(block_size),
+            num_kv_heads=1,
+            head_size=self.open_size,
+            dtype=cache_dtype(self.dtype),
+            tokens_per_state=self.tokens_per_key,
+        )
+
+    def _whole_pools(self, block_size: int) -> int:
+        """No block ends within tokens that share a key."""
+        return ceil_div(block_size, self.tokens_per_key) * self.tokens_per_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateTensor:
     """One tensor of a layer's recurrent state, under the name by which the model asks for it."""
 
@@ -83,8 +116,7 @@ class ModelLayer:
     index: int
     attention: AttentionShape | None
     states: tuple[StateTensor, ...]
-    indexer: AttentionShape | None = None
-    """The keys of an indexer that chooses what attention sees."""
+    indexer: IndexerShape | None = None
 
     @property
     def attention_name(self) -> str:
@@ -93,6 +125,10 @@ class ModelLayer:
     @property
     def indexer_name(self) -> str:
         return f"layers.{self.index}.indexer"
+
+    @property
+    def open_name(self) -> str:
+        return f"{self.indexer_name}.open"
 
     @property
     def state_name(self) -> str:
@@ -104,6 +140,8 @@ class ModelLayer:
             specs[self.attention_name] = self.attention.spec(geometry.attention_block_size)
         if self.indexer is not None:
             specs[self.indexer_name] = self.indexer.spec(geometry.attention_block_size)
+            if self.indexer.open_size:
+                specs[self.open_name] = self.indexer.open_spec(geometry.attention_block_size)
         if self.states:
             specs[self.state_name] = MambaSpec(
                 block_size=geometry.state_block_for(tokens_per_chunk),

@@ -33,6 +33,7 @@ def _by_segment(forward: Callable[..., Any], layer_idx: int) -> Callable[..., An
 
     def run(hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         cache = StepCache.among((*args, *kwargs.values()))
+        kwargs = {name: value for name, value in kwargs.items() if name != "attention_mask"}  # nothing is padding here
         outputs = []
         for segment in cache.segments(layer_idx):
             tokens = hidden_states[0, segment.tokens]

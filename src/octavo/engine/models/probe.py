@@ -7,7 +7,8 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionCacheLayerMixin
 
-from octavo.engine.models.layers import AttentionShape, ModelLayer, StateTensor
+from octavo.engine.models.indexers import pool_sizes
+from octavo.engine.models.layers import AttentionShape, IndexerShape, ModelLayer, StateTensor
 from octavo.engine.models.step_cache import cache_argument
 from octavo.errors import UnsupportedModelError
 
@@ -29,12 +30,13 @@ def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
         raise UnsupportedModelError(f"{config.model_type} cannot compute {len(tokens[0])} tokens: {error}") from error
     kinds = getattr(config, "layer_types", None) or ()
     latent_layers = {m.layer_idx for m in model.modules() if hasattr(m, "expand_kv")}
+    pools = pool_sizes(model)
     layers = tuple(
         ModelLayer(
             index=index,
             attention=_attention_shape(layer, index, kinds, is_latent=index in latent_layers),
             states=_state_tensors(layer),
-            indexer=_indexer_shape(layer),
+            indexer=_indexer_shape(layer, pools.get(index)),
         )
         for index, layer in enumerate(cache.layers)
     )
@@ -74,11 +76,14 @@ def _attention_shape(layer: Any, index: int, kinds: Sequence[str], *, is_latent:
     )
 
 
-def _indexer_shape(layer: Any) -> AttentionShape | None:
+def _indexer_shape(layer: Any, pool_size: int | None) -> IndexerShape | None:
     keys = getattr(layer, "indexer_keys", None)
     if keys is None:
         return None
-    return AttentionShape(reach="latent", num_kv_heads=1, key_size=keys.shape[-1], value_size=0, dtype=keys.dtype)
+    if pool_size is None:
+        return IndexerShape(key_size=keys.shape[-1], dtype=keys.dtype)
+    open_size = keys.shape[-1] - 1  # of each token a key, its gates, and last whether it is no padding
+    return IndexerShape(key_size=open_size // 2, dtype=keys.dtype, tokens_per_key=pool_size, open_size=open_size)
 
 
 def _state_tensors(layer: Any) -> tuple[StateTensor, ...]:
