@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import torch
 import transformers
-from admission import NotAdmittedError, compare
+from admission import MOST_PARAMETERS, NotAdmittedError, compare
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -32,9 +32,10 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from octavo.engine.admitted import COMPARISON, FILE, AdmittedFamily
+from octavo.engine.hf_classes import loader_of
 from octavo.engine.models import compared
 from octavo.engine.models.families import NAMED, REFUSED, served_types
-from octavo.engine.tiny_models import tiny_text
+from octavo.engine.tiny_models import tiny_config, tiny_text
 
 FILE_AT = Path(__file__).parents[2] / "src" / "octavo" / "engine" / FILE
 SMALL: Mapping[str, Any] = {
@@ -136,6 +137,14 @@ def check_reaches(values: Mapping[str, Any]) -> None:
             raise NotAdmittedError(f"{key} = {value} may be a reach that the comparison does not cross")
 
 
+def check_is_tiny(config: Any) -> None:
+    """Without making it: what no key makes small may fill the memory."""
+    with torch.device("meta"):
+        model = loader_of(config).from_config(config)
+    if sum(parameter.numel() for parameter in model.parameters()) > MOST_PARAMETERS:
+        raise NotAdmittedError("no tiny model could be made of it")
+
+
 def variants(values: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Other configs of a family: windows, and every flag the other way round."""
     for also in ALSO:
@@ -169,6 +178,7 @@ def judge(model_type: str) -> AdmittedFamily:
 def try_own(model_type: str, family: AdmittedFamily) -> AdmittedFamily:
     COMPARISON.served[model_type] = family
     compared._compared_configs.cache_clear()
+    check_is_tiny(tiny_config(model_type))
     values = tiny_text(model_type)
     check_reaches(values)
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ from octavo.engine.models.families import NAMED, REFUSED, check_family, served_t
 from octavo.engine.tiny_models import tiny_config
 from octavo.errors import UnsupportedModelError
 
-AGAIN = ["deepseek_v32", "glm4_moe", "lfm3", "mimo_v2_flash", "minicpm3", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3_moe", "smollm3"]  # fmt: skip  # noqa: E501
+AGAIN = ["deepseek_v32", "glm4_moe", "lfm3", "mimo_v2_flash", "minicpm3", "mistral", "mistral_large4", "mixtral", "olmo2", "phi3", "qwen2", "qwen3_moe", "qwen3_vl", "smollm3"]  # fmt: skip  # noqa: E501
 """Those that many use, and one of each set of kinds of layers."""
 
 
@@ -30,7 +30,7 @@ def test_a_config_like_one_that_was_compared_is_taken(name):
         assert type_of_loaded(config) == name
         check_compared(name, config.get_text_config(decoder=True))
     assert check_family(name, name)
-    check_compared(name, tiny_config(name, vocab_size=1000, hidden_size=128).get_text_config(decoder=True))
+    check_compared(name, tiny_config(name, vocab_size=1000, max_position_embeddings=8192).get_text_config(decoder=True))
 
 
 def test_what_differs_in_two_ways_is_refused():
