@@ -35,6 +35,7 @@ from octavo.engine.admitted import COMPARISON, FILE, AdmittedFamily
 from octavo.engine.hf_classes import loader_of
 from octavo.engine.models import compared
 from octavo.engine.models.families import NAMED, REFUSED, served_types
+from octavo.engine.tiny_families import TINY_MODELS
 from octavo.engine.tiny_models import tiny_config, tiny_text
 
 FILE_AT = Path(__file__).parents[2] / "src" / "octavo" / "engine" / FILE
@@ -80,7 +81,9 @@ ALSO: tuple[Mapping[str, Any], ...] = (
     {"use_sliding_window": True, "sliding_window": 24},
 )
 SECONDS = 240
-SPARSE = re.compile(r"sparse|index|block")
+FOLDER = re.compile(r"/\S+: ")
+"""Of the tiny model, in an error's text."""
+SPARSE = re.compile(r"sparse|index|block(?!_multiple_of)")
 REACH = re.compile(r"window|chunk|stride|span|local|pattern|every|interval|anchor|memory|topk|period")
 SIZES = re.compile(r"intermediate|hidden|size|expert|head|rank|vocab|layers|token_id|position|parameters|transformers")
 LONGEST_REACH = 40
@@ -114,12 +117,18 @@ def make_parts(config_class: Any) -> dict[str, dict[str, Any]] | None:
     }
 
 
+def own_of_named(text_type: str) -> Mapping[str, Any]:
+    """What the handwritten tiny model of this type has beside the common shape."""
+    named = (own for cls, own in TINY_MODELS.values() if getattr(transformers, cls).model_type == text_type)
+    return next(named, {})
+
+
 def make_own(config_class: Any, more: Mapping[str, Any]) -> dict[str, Any]:
     """What a tiny model has beside the common shape, by the keys that its family has."""
     known = config_class().get_text_config(decoder=True).to_dict()
     own = {key: value for key, value in SMALL.items() if known.get(key) is not None} | dict(more)
     if config_class not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        own["model_type"] = known["model_type"]  # a larger model may take text models of several types
+        own |= {"model_type": known["model_type"], **own_of_named(known["model_type"])}  # it may take several types
         if known.get("sliding_window", 0) is None:
             own["sliding_window"] = None  # which is not the text model's own default
     kinds = list(dict.fromkeys(known.get("layer_types") or ()))
@@ -228,7 +237,7 @@ def main() -> None:
             COMPARISON.served[model_type] = judge(model_type)
         except Exception as error:  # noqa: BLE001 - a time limit, too
             COMPARISON.served.pop(model_type, None)
-            COMPARISON.refused[model_type] = str(error) or type(error).__name__
+            COMPARISON.refused[model_type] = FOLDER.sub("", str(error)) or type(error).__name__
         finally:
             signal.alarm(0)
         print(model_type, COMPARISON.refused.get(model_type, "is served"), flush=True)

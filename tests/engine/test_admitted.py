@@ -13,7 +13,7 @@ from octavo.engine.models.families import NAMED, REFUSED, check_family, served_t
 from octavo.engine.tiny_models import tiny_config
 from octavo.errors import UnsupportedModelError
 
-AGAIN = ["deepseek_v32", "glm4_moe", "lfm3", "mimo_v2_flash", "minicpm3", "mistral", "mistral_large4", "mixtral", "olmo2", "phi3", "qwen2", "qwen3_moe", "qwen3_vl", "smollm3"]  # fmt: skip  # noqa: E501
+AGAIN = ["deepseek_v32", "glm4_moe", "lfm3", "mimo_v2_flash", "minicpm3", "minicpmv4_6", "mistral", "mistral_large4", "mixtral", "olmo2", "phi3", "qwen2", "qwen3_moe", "qwen3_vl", "smollm3"]  # fmt: skip  # noqa: E501
 """Those that many use, and one of each set of kinds of layers."""
 
 

@@ -1,5 +1,6 @@
 """`CausalModel`: a Hugging Face model behind the one call that the engine makes."""
 
+import inspect
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from octavo.errors import UnsupportedModelError
 from octavo.specs import KVCacheSpec
 
 _CHUNK_SIZE_NAMES = ("mamba_chunk_size", "chunk_size")
+_KEPT = "logits_to_keep"
+"""Most models take it; others compute the logits of all tokens."""
 _DELTA_RULE_CHUNK = 64
 """Tokens per chunk in which gated delta nets compute a prompt; no config names it."""
 
@@ -31,6 +34,7 @@ class CausalModel:
         self.layers: tuple[ModelLayer, ...] = probe_layers(model)
         self._model = model
         self._cache_argument = cache_argument(model)
+        self._can_leave_out_logits = _KEPT in inspect.signature(type(model).forward).parameters
         self._config: Any = model.config.get_text_config(decoder=True)
         use_paged_attention(model)
         self._check_asked("state", [layer.index for layer in self.layers if layer.states], run_mixers_by_segment(model))
@@ -76,12 +80,13 @@ class CausalModel:
         self, token_ids: torch.Tensor, positions: torch.Tensor, cache: StepCache, logits_of: Sequence[int]
     ) -> torch.Tensor:
         """Logits (len(logits_of), vocab) of these tokens of a packed row."""
+        wanted = torch.tensor(logits_of, device=self.device)
         output = self._model(
             input_ids=token_ids[None],
             position_ids=positions[None],
             use_cache=True,
-            logits_to_keep=torch.tensor(logits_of, device=self.device),
             **{self._cache_argument: cache},
+            **({_KEPT: wanted} if self._can_leave_out_logits else {}),
         )
         logits: torch.Tensor = output.logits[0]
-        return logits
+        return logits if self._can_leave_out_logits else logits[wanted]
