@@ -56,7 +56,9 @@ SMALL_PARTS: Mapping[str, Any] = {
     "depth": 1, "num_hidden_layers": 1, "hidden_size": 32, "embed_dim": 32, "num_heads": 2, "num_attention_heads": 2,
     "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 32, "out_hidden_size": 64,
     "projection_intermediate_size": 32, "projector_hidden_size": 32, "num_position_embeddings": 16,
-    "fullatt_block_indexes": [0], "deepstack_visual_indexes": [0],
+    "fullatt_block_indexes": [0], "deepstack_visual_indexes": [0], "alignment_intermediate_size": 64, "d_model": 32,
+    "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "output_dim": 64,
+    "downsample_hidden_size": 32, "max_source_positions": 64, "layer_types": ["full_attention"],
 }  # fmt: skip
 """The same of the parts beside a text model, which no text runs through."""
 _ANGLES_OF_IMAGES = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
@@ -101,20 +103,20 @@ def find_candidates() -> Iterator[str]:
             yield model_type
 
 
-def make_parts(config_class: Any) -> dict[str, dict[str, Any]] | None:
-    """The parts beside the text model, made small by the keys that they have; None where that is to be had alone."""
+def make_parts(config_class: Any) -> dict[str, Any] | None:
+    """What is beside the text model, made small by its keys; None where that is to be had alone."""
     if config_class in MODEL_FOR_CAUSAL_LM_MAPPING:
         return None
     default = config_class()
     parts = {key: part.to_dict() for key in default.sub_configs if (part := getattr(default, key, None)) is not None}
-    return {
-        name: {
-            "model_type": known["model_type"],
-            **{key: value for key, value in SMALL_PARTS.items() if known.get(key) is not None},
-        }
-        for name, known in parts.items()
-        if name != "text_config"
-    }
+    small = {name: make_small(known) for name, known in parts.items() if name != "text_config"}
+    own = default.to_dict().keys() - default.get_text_config(decoder=True).to_dict().keys()
+    return {key: SMALL_PARTS[key] for key in sorted(own & SMALL_PARTS.keys())} | small
+
+
+def make_small(known: Mapping[str, Any]) -> dict[str, Any]:
+    small = {key: value for key, value in SMALL_PARTS.items() if known.get(key) is not None}
+    return {"model_type": known["model_type"], **small}
 
 
 def own_of_named(text_type: str) -> Mapping[str, Any]:

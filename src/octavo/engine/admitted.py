@@ -4,7 +4,7 @@
      "refused": {"bloom": "..."}}
 
 `own` is what the tiny model that was compared sets beside the common shape. Each of `also` makes one more model.
-`parts` are the other parts of a model whose text model cannot be loaded alone.
+`parts` are what a model has beside its text model, where that cannot be loaded alone.
 """
 
 from importlib.resources import files
@@ -22,7 +22,7 @@ class AdmittedFamily(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The class of its config in transformers."""
     own: dict[str, Any]
     also: list[dict[str, Any]] = []
-    parts: dict[str, dict[str, Any]] | None = None
+    parts: dict[str, Any] | None = None
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
