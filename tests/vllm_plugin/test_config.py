@@ -131,6 +131,11 @@ def test_folders_that_engines_in_another_number_have_left_are_found(tmp_path):
         assert left_behind([folder], None) == replicas[1:2]
 
 
+def test_a_folder_that_nobody_may_look_into_ends_no_start():
+    """To open its tier fails, and says why; a name this long fails for every user."""
+    assert left_behind([Path("/" + "x" * 300)], None) == []
+
+
 @pytest.mark.parametrize(
     ("engine_id", "index", "num_replicas", "found"),
     [("a1b2", 0, 1, None), ("a1b2_dp0", 0, 1, 0), ("a1b2_dp1", 1, 1, 1), ("a1b2_dp1", 1, 2, 1), ("a1b2", 0, 2, 0)],

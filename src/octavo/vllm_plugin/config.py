@@ -127,8 +127,16 @@ def find_replica(engine_id: str, index: int, num_replicas: int) -> int | None:
 def left_behind(folders: Sequence[Path], replica: int | None) -> list[Path]:
     """What engines in another number have left: folders of replicas below that of an engine which is alone, or chunks
     beside the folders of replicas. No engine of this number reads them, and no budget counts them."""
-    possible = folders if replica is not None else [own for folder in folders for own in folder.glob(f"{_REPLICA}*")]
+    possible = folders if replica is not None else [own for folder in folders for own in _replicas_in(folder)]
     return sorted(path for path in possible if is_unlocked(path / "lock") and any(path.glob("*.octavo")))
+
+
+def _replicas_in(folder: Path) -> list[Path]:
+    """None of a folder that this user may not look into: to open the tier there fails, and says why."""
+    try:
+        return list(folder.glob(f"{_REPLICA}*"))
+    except OSError:
+        return []
 
 
 def _folders_of(tiers: Any) -> Iterator[Path]:

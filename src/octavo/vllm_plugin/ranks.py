@@ -1,19 +1,28 @@
 """What each rank tells the scheduler before the first step: how its caches are cut, and all that decides their bytes.
 
 vLLM makes the workers first and tells the scheduler little about them. So each rank leaves a report in /dev/shm beside
-the arena's segment, under the engine's name, and the scheduler takes all of them. What dead processes left is removed.
-A person may give several engines one id, and so one name: none takes what another's ranks leave.
+the arena's segment, under the engine's name, and the scheduler takes all of them.
+
+    0     for each kind of `Loaded`: 8 bytes, how often the rank has loaded it into the running engine
+    16    the report
+
+Both map the file, so that nothing has to be written while the engine runs, when /dev/shm may be full. A rank holds the
+file's lock while it lives: what nobody locks is what dead processes left, and is removed. The number of a process would
+not tell that, as processes in other containers have numbers of their own.
 """
 
+import fcntl
+import mmap
 import os
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from enum import Enum
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import Enum, IntEnum
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from octavo.errors import MALFORMED, InputError, OffloadError
 from octavo.host import YOUNGEST_S, find_old, is_unlocked, segment_path
@@ -27,13 +36,16 @@ SAME_NAME = (
 )
 
 
-class Loaded(Enum):
-    """What is loaded into a running engine."""
+class Loaded(IntEnum):
+    """What is loaded into a running engine, by its place in a rank's file."""
 
-    WEIGHTS = "weights"
+    WEIGHTS = 0
     """The model's own, or its draft model's."""
-    ADAPTER = "adapter"
+    ADAPTER = 1
     """A LoRA, by a name and path that others had before."""
+
+
+_COUNTS_BYTES = 8 * len(Loaded)
 
 
 class GroupRule(Enum):
@@ -128,51 +140,69 @@ def process_started_ns() -> int:
 
 def shared_name(engine_id: str) -> str:
     """The name of the shared files of one engine's processes. Unless somebody says otherwise, vLLM gives each engine an
-    id of its own."""
-    return _PREFIX + sha256(engine_id.encode()).hexdigest()[:24]
+    id of its own. Users may have engines of one id: nobody can write to another's files."""
+    return _PREFIX + sha256(f"{os.geteuid()} {engine_id}".encode()).hexdigest()[:24]
 
 
-def leave_report(name: str, report: RankReport) -> None:
+class LeftReport:
+    """A rank's report in shared memory, locked as long as this object lives."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._counts = np.frombuffer(memory, np.uint64, len(Loaded))
+
+    def tell_loaded(self, what: Loaded) -> None:
+        """Tells the engine's scheduler that something is loaded into the running engine."""
+        self._counts[what] += 1
+
+
+class TakenReports:
+    """The reports of all ranks of an engine, in order."""
+
+    def __init__(self, files: Sequence[mmap.mmap], reports: Sequence[RankReport]) -> None:
+        self.reports = reports
+        self._counts = [np.frombuffer(memory, np.uint64, len(Loaded)) for memory in files]
+        self._known = self._read_counts()
+
+    def take_loaded(self) -> list[Loaded]:
+        """What the ranks have loaded since the last call. All ranks of an engine load the same."""
+        known, self._known = self._known, self._read_counts()
+        return [what for what in Loaded if self._known[what] != known[what]]
+
+    def _read_counts(self) -> list[list[int]]:
+        return [[int(counts[what]) for counts in self._counts] for what in Loaded]
+
+
+def leave_report(name: str, report: RankReport) -> LeftReport:
     """Leaves a report for the engine's scheduler. It replaces the report of an earlier engine. InputError if there is
     one of another engine that has not started yet."""
     path = _report_path(name, report.rank)
-    if path.exists() and not _is_abandoned(path) and _read(path).process != report.process:
+    if path.exists() and not is_unlocked(path) and _open(path)[1].process != report.process:
         raise InputError(SAME_NAME)
-    _write(path, report)
+    with _usable(path):
+        return LeftReport(_write(path, bytes(_COUNTS_BYTES) + msgspec.json.encode(report)))
 
 
-def tell_loaded(name: str, report: RankReport, what: Loaded) -> None:
-    """Leaves word for the engine's scheduler that something is loaded into the running engine. It is a rank's report
-    once more, so that it is removed like one."""
-    path = _loaded_path(name, report.process, what)
-    if not path.exists():
-        _write(path, report)
-
-
-def take_loaded(name: str, processes: Iterable[int]) -> list[Loaded]:
-    """Of what the ranks in these processes have left such word since the last call. All ranks of an engine leave the
-    same."""
-    left = [(what, path) for pid in processes for what in Loaded if (path := _loaded_path(name, pid, what)).exists()]
-    for _, path in left:
-        path.unlink(missing_ok=True)
-    return list(dict.fromkeys(what for what, _ in left))
-
-
-def _write(path: Path, report: RankReport) -> None:
+def _write(path: Path, content: bytes) -> mmap.mmap:
+    """The file under this path, mapped. The mapping keeps the lock."""
     draft = path.with_suffix(f".{os.getpid()}")
-    with suppress(FileNotFoundError):
-        draft.unlink()
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    draft.unlink(missing_ok=True)
+    handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.write(file, msgspec.json.encode(report))
-    finally:
-        os.close(file)
-    draft.rename(path)
+        with os.fdopen(handle, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(content)
+            file.flush()
+            memory = mmap.mmap(handle, len(content))
+        draft.rename(path)
+    except BaseException:
+        draft.unlink()
+        raise
+    return memory
 
 
-def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[RankReport]:
-    """The reports of all ranks, in order. vLLM starts the ranks first, so their reports are there; the wait is for
-    versions that do not. InputError if another engine holds the segment of this name."""
+def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> TakenReports:
+    """The reports of all ranks. vLLM starts the ranks first, so their reports are there; the wait is for versions that
+    do not. InputError if another engine holds the segment of this name."""
     deadline = time.monotonic() + wait_s
     paths = [_report_path(name, rank) for rank in range(num_ranks)]
     while missing := [path for path in paths if not path.exists()]:
@@ -183,14 +213,14 @@ def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> list[Ran
                 "engine that did not start, vLLM needs a new process"
             )
         time.sleep(_LOOK_EVERY_S)
-    reports = [_read(path) for path in paths]
+    files, reports = zip(*map(_open, paths), strict=True)
     for path in paths:
-        path.unlink()
-    take_loaded(name, [report.process for report in reports])  # of an earlier engine in these processes
+        with _usable(path):
+            path.unlink()
     segment = segment_path(name)
     if segment.exists() and not is_unlocked(segment):
         raise InputError(SAME_NAME)
-    return reports
+    return TakenReports(files, reports)
 
 
 def sweep() -> None:
@@ -201,23 +231,9 @@ def sweep() -> None:
 
 
 def abandoned(older_than_s: float = YOUNGEST_S) -> set[Path]:
-    """Segments that nobody locks, and reports of processes that have ended."""
+    """Segments and reports that nobody locks."""
     named = segment_path(_PREFIX)
-    found = set()
-    for path in find_old(named.parent, named.name, older_than_s):
-        with suppress(OSError):
-            if _is_abandoned(path):
-                found.add(path)
-    return found
-
-
-def _is_abandoned(path: Path) -> bool:
-    if ".rank" not in path.name:
-        return is_unlocked(path)
-    try:
-        return not Path(f"/proc/{_read(path).process}").exists()
-    except OffloadError:
-        return True
+    return set(filter(is_unlocked, find_old(named.parent, named.name, older_than_s)))
 
 
 def _report_path(name: str, rank: int) -> Path:
@@ -225,21 +241,31 @@ def _report_path(name: str, rank: int) -> Path:
     return path.with_name(f"{path.name}.rank{rank}")
 
 
-def _loaded_path(name: str, process: int, what: Loaded) -> Path:
-    path = segment_path(name)
-    return path.with_name(f"{path.name}.ranks-{what.value}-{process}")
-
-
-def _read(path: Path) -> RankReport:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+def _open(path: Path) -> tuple[mmap.mmap, RankReport]:
+    """A rank's file, mapped, and the report in it."""
+    with _usable(path):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if os.fstat(file).st_uid != os.geteuid():
             raise OffloadError(f"{path} belongs to somebody else: remove it")
-        return msgspec.json.decode(os.read(file, os.fstat(file).st_size), type=RankReport)
+        memory = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+        return memory, msgspec.json.decode(memory[_COUNTS_BYTES:], type=RankReport)
     except MALFORMED as error:
         raise OffloadError(f"{path} is not a rank's report ({error}): remove it, and start again") from error
     finally:
         os.close(file)
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{path}, by which the ranks of an engine tell its scheduler how their caches are cut, cannot be used "
+            f"({error.strerror}): remove it if it is there, and give this user a {path.parent} with room that it may "
+            "write to"
+        ) from error
 
 
 def check_alike(reports: Sequence[RankReport]) -> None:

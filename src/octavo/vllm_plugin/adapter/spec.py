@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -44,9 +43,7 @@ from octavo.vllm_plugin.ranks import (
     leave_report,
     shared_name,
     sweep,
-    take_loaded,
     take_reports,
-    tell_loaded,
 )
 from octavo.vllm_plugin.shared_arena import RankArena, SharedArena, plan_shared
 from octavo.why import MissLog
@@ -85,8 +82,8 @@ class OctavoOffloadingSpec(OffloadingSpec):
         pages = know_pages(self.config, vllm_config, kv_cache_config, caches)
         frame = sys._getframe(1)  # noqa: SLF001 - vLLM shows its model nowhere else
         report = describe_rank(self.config, vllm_config, kv_cache_config, caches, pages, model=find_model(frame))
-        leave_report(self._name, report)
-        if not watch_weights(frame, partial(tell_loaded, self._name, report)):
+        self._left = leave_report(self._name, report)  # it is locked as long as the rank lives
+        if not watch_weights(frame, self._left.tell_loaded):
             logger.warning(
                 "Octavo cannot see in this vLLM whether weights are loaded into the running engine: do not load any, "
                 "or leave disk, tiers and shared out, and reset the caches after each load"
@@ -126,7 +123,8 @@ class OctavoOffloadingSpec(OffloadingSpec):
         """Makes the manager, in the scheduler's process."""
         sweep()
         num_ranks = self.config.parallel.world_size
-        reports = take_reports(self._name, num_ranks)
+        taken = take_reports(self._name, num_ranks)
+        reports = taken.reports
         self._check(reports)
         self._warn_if_nothing_resumes(reports[0])
         self._tell_of_what_is_left()
@@ -174,7 +172,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 device=reports[0].device,
                 recorder=recorder,
                 misses=None if departures is None else MissLog(departures, groups, manager.media.cold_starts),
-                take_loaded=partial(take_loaded, self._name, [report.process for report in reports]),
+                take_loaded=taken.take_loaded,
             )
             to_close.pop_all()
             return octavo
@@ -234,7 +232,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 "other files may lie there tomorrow. Prompts without one go below memory"
             )
 
-    def _digests(self, reports: list[RankReport]) -> list[bytes]:
+    def _digests(self, reports: Sequence[RankReport]) -> list[bytes]:
         """Digests of the weights. None if there are no tiers or they may not keep anything: then nothing outlives the
         process, and reading the weights, which takes a while, has no use."""
         if not self._plugin.offload.tiers:
