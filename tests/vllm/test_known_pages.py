@@ -13,8 +13,18 @@ from octavo.transfer import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVC
 with warnings.catch_warnings():  # torch's, while vLLM is imported
     warnings.simplefilter("ignore")
     pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+    from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import get_offloading_group_ids
     from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheSpec, KVQuantMode, MambaSpec, MLAAttentionSpec
+    from vllm.v1.kv_cache_interface import (
+        CircularBufferSpec,
+        FullAttentionSpec,
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        KVCacheSpec,
+        KVQuantMode,
+        MambaSpec,
+        MLAAttentionSpec,
+    )
 
     from octavo.vllm_plugin.adapter import known_pages
     from octavo.vllm_plugin.adapter.known_pages import KnownPage
@@ -99,6 +109,17 @@ def test_latents_are_the_same_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(0, 0, TOKENS * 1152)
     assert share_page(alone.page, 2, 4) == PageShare(
         page_bytes=run.num_bytes, whole_bytes=run.num_bytes, loads=(run,), stores=()
+    )
+
+
+@pytest.mark.every_vllm
+def test_circular_buffers_are_offered_by_no_vllm() -> None:
+    """So it does not matter how ranks share them."""
+    ring = CircularBufferSpec(block_size=8, num_kv_heads=1, head_size=SIZE, head_size_v=0, dtype=torch.bfloat16)
+    specs = [ring, attention(1, heads_first=True)[0]]
+    groups = [KVCacheGroupSpec(layer_names=[str(number)], kv_cache_spec=spec) for number, spec in enumerate(specs)]
+    assert get_offloading_group_ids(KVCacheConfig(num_blocks=BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups)) == (
+        1,
     )
 
 

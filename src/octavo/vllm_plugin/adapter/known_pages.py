@@ -1,6 +1,7 @@
 """Which of a rank's pages are known: how several ranks share them, so that chunks are the same for any number of ranks.
 
 A page that is not recognised counts as unknown, with the reason: wrong bytes would be worse than a cold start.
+Circular buffers do not count, as vLLM offers none: a request that resumes at a boundary needs nothing of its own.
 """
 
 from collections.abc import Iterator
