@@ -1,9 +1,12 @@
-"""A spec of somebody else's for vLLM's `OffloadingConnector`: it keeps nothing, and has a metric of its own."""
+"""A spec of somebody else's for vLLM's `OffloadingConnector`: it keeps nothing, and has a metric of its own. And a
+connector of somebody else's, which has vLLM's inside."""
 
 from collections.abc import Collection
 from typing import Any
 
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.kv_offload.base import (
     CanonicalKVCaches,
     GPULoadStoreSpec,
@@ -73,3 +76,17 @@ class _Idle(OffloadingWorker):
 
     def wait(self, job_ids: set[int]) -> None:
         pass
+
+
+class AroundOffloading(KVConnectorBase_V1):  # type: ignore[misc]
+    """Hides vLLM's connector, and is not asked for more than it has."""
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self.inside = OffloadingConnector(vllm_config, role, kv_cache_config)
+
+    def register_kv_caches(self, kv_caches: Any) -> None:
+        self.inside.register_kv_caches(kv_caches)
+
+
+AroundOffloading.__abstractmethods__ = frozenset()

@@ -202,6 +202,16 @@ def test_several_connectors_may_have_octavo_once(llama: Served) -> None:
 
 
 @pytest.mark.every_vllm
+def test_a_connector_that_hides_octavo_is_refused(llama: Served) -> None:
+    hidden = transfer_config(memory="8MiB") | {
+        "kv_connector": "AroundOffloading",
+        "kv_connector_module_path": "other_offloading",
+    }
+    (said,) = play("refused", model=llama.model, transfers=[hidden])["said"]
+    assert said.startswith("InputError: AroundOffloading has Octavo somewhere inside")
+
+
+@pytest.mark.every_vllm
 @pytest.mark.parametrize("is_last", [False, True])
 def test_another_offloading_connector_may_stand_beside(is_last: bool, llama: Served) -> None:
     transfer = among_others(transfer_config("OctavoConnector", memory="8MiB"), other_offloading(), is_last=is_last)

@@ -100,8 +100,14 @@ class OctavoOffloadingSpec(OffloadingSpec):
     def _connector(self) -> Any:
         """The worker's connector that has this spec: vLLM's only one, or one of those that its `MultiConnector` has,
         each with a role of its own."""
-        parts = list(_connectors_of(get_kv_transfer_group()))
+        outermost = get_kv_transfer_group()
+        parts = list(_connectors_of(outermost))
         own = [connector for connector in parts if _is_octavo(connector)]
+        if not own:
+            raise InputError(
+                f"{type(outermost).__name__} has Octavo somewhere inside, where it cannot be found: name "
+                "OffloadingConnector or OctavoConnector as the kv_connector, or among the connectors of MultiConnector"
+            )
         if len(own) > 1:
             raise InputError(
                 f"MultiConnector has Octavo {len(own)} times, and each would keep the same chunks: leave "
