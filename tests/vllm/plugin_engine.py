@@ -26,7 +26,12 @@ from plugin_stress import (
     scenario_reset_under_way,
     scenario_stress,
 )
-from plugin_weights import scenario_elsewhere, scenario_reset_late, scenario_transferred
+from plugin_weights import (
+    scenario_elsewhere,
+    scenario_reset_late,
+    scenario_reset_preempts,
+    scenario_transferred,
+)
 from prometheus_client import REGISTRY
 from vllm import LLM, SamplingParams, __version__ as vllm_version
 from vllm.distributed import cleanup_dist_env_and_memory
@@ -559,6 +564,7 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
     "transferred": scenario_transferred,
     "elsewhere": scenario_elsewhere,
     "reset_late": scenario_reset_late,
+    "reset_preempts": scenario_reset_preempts,
     "shared": scenario_shared,
     "recorded": scenario_recorded,
     "flips": scenario_flips,

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from plugin_serving import Offloading, generate_each, start, tokens
+from vllm import SamplingParams
 from vllm.config import WeightTransferConfig
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
@@ -77,6 +78,37 @@ def scenario_reset_late(model: str, other: str, transfer: dict[str, Any]) -> dic
     report["right"] = generate_each(llm, prompts, salt="none has it")
     below.forget_device()
     report["memory"] = generate_each(llm, prompts)
+    below.adapter.shutdown()
+    return report
+
+
+def scenario_reset_preempts(model: str, other: str, transfer: dict[str, Any]) -> dict[str, Any]:
+    """After other weights are loaded: a prompt whose first block is full after two steps, and one that a reset of the
+    device preempts. Then both twice, each time after the device has forgotten them, and what is right."""
+    llm = start(model, transfer, max_num_batched_tokens=100)
+    below, queue = Offloading(llm), llm.llm_engine
+    prompts = [tokens(520, seed) for seed in (10, 11)]
+    generate_each(llm, prompts[:1], salt="the former weights'")
+    below.settle()
+    stored = below.counters()["stored"]
+    llm.collective_rpc("reload_weights", kwargs={"weights_path": other})
+    report: dict[str, Any] = {"late": generate_each(llm, prompts[:1])[0]}
+    below.settle()
+    report["stored_late"] = below.counters()["stored"] - stored
+    sampling = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
+    queue.add_request("0", {"prompt_token_ids": prompts[1]}, sampling)
+    for _ in range(3):
+        queue.step()
+    assert queue.reset_prefix_cache(reset_running_requests=True)
+    while queue.has_unfinished_requests():
+        outputs = queue.step()
+    report["late"].append(list(outputs[0].outputs[0].token_ids))
+    below.forget_device()
+    report["after"] = generate_each(llm, prompts)
+    below.forget_device()
+    report["memory"] = generate_each(llm, prompts)
+    report["right"] = generate_each(llm, prompts, salt="none has it")[0]
+    report["leaks"] = below.leaks()
     below.adapter.shutdown()
     return report
 

@@ -317,6 +317,20 @@ def test_what_the_device_has_of_former_weights_is_not_stored(tmp_path: Path) -> 
 
 
 @pytest.mark.every_vllm
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_next"])
+def test_after_the_reset_of_the_device_everything_is_stored_again(family: str, tmp_path: Path) -> None:
+    """Before it nothing is stored of a request that has computed something when its first block is full: it might have
+    begun with what the former weights have computed."""
+    model, other = make_model(family, tmp_path / "model"), make_model(family, tmp_path / "other", seed=1)
+    seen = play("reset_preempts", model=model, other=other, transfer=transfer_config(memory="16MiB"))
+    assert seen["stored_late"] == 0
+    assert seen["late"] == seen["after"][0] == seen["right"]
+    assert seen["after"][1][0] == 0
+    assert seen["memory"] == [seen["right"], [NUM_HIT, NUM_HIT]]
+    assert seen["leaks"] == {}
+
+
+@pytest.mark.every_vllm
 def test_weights_that_a_trainer_writes_into_the_engine_part_what_they_compute(llama: Served) -> None:
     seen = play("transferred", model=llama.model, transfer=transfer_config(memory="8MiB"))
     answers = [seen["before"][0], seen["within"][0][0], seen["after"][0][0]]
