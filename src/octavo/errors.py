@@ -2,6 +2,7 @@
 
     OctavoError
     ├── InputError                        a person's input is wrong: a flag, a file, a number
+    │   ├── MissingPackageError           a package of one of Octavo's extras is not installed, or does not load
     │   ├── ModelConfigError              a model's config.json cannot be read or lacks what is needed
     │   ├── ModelFolderError              a model's folder is not there, or lacks a file
     │   ├── RequestTooLargeError          a request that no state of the pool could hold
@@ -65,6 +66,10 @@ class OctavoError(Exception):
 
 class InputError(OctavoError):
     """A person's input is wrong: a flag, a file, a number."""
+
+
+class MissingPackageError(InputError, ModuleNotFoundError):
+    """A package of one of Octavo's extras is not installed, or does not load."""
 
 
 class ModelConfigError(InputError):

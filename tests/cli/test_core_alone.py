@@ -1,5 +1,6 @@
 """Commands where only the core is installed: each shows its help, and one that needs an extra names it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -37,9 +38,10 @@ def run_in_core(tmp_path_factory):
             (folder / top).symlink_to(found.locate_file(top))
     path = os.pathsep.join(map(str, (folder, SOURCES)))
 
-    def run(program, *arguments):
+    def run(program, *arguments, beside=()):
+        """`beside`: folders with further packages."""
         command = [sys.executable, "-P", "-S", "-W", "error", "-c", program, *map(str, arguments)]
-        environment = {**os.environ, "PYTHONPATH": path}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, beside), path])}
         return subprocess.run(
             command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env=environment
         )
@@ -80,3 +82,63 @@ def test_a_command_works_or_says_what_to_install(run_in_core, arguments, said):
     ran = run_in_core("from octavo.cli import main; main()", *arguments)
     assert said in " ".join((ran.stdout + ran.stderr).split())
     assert "Traceback" not in ran.stderr
+
+
+def test_every_name_of_a_front_door_is_there_or_names_an_extra(run_in_core):
+    program = (
+        "import importlib, pkgutil, octavo\n"
+        "doors = ['octavo', *(m.name for m in pkgutil.iter_modules(octavo.__path__, 'octavo.') if m.ispkg)]\n"
+        "for door in map(importlib.import_module, doors):\n"
+        "    for name in door.__all__:\n"
+        "        try:\n"
+        "            getattr(door, name)\n"
+        "        except octavo.errors.InputError as error:\n"
+        "            print(door.__name__, name, error)\n"
+    )
+    ran = run_in_core(program)
+    assert ran.returncode == 0, ran.stderr
+    said = {tuple(line.split()[:2]): line for line in ran.stdout.splitlines()}
+    assert "octavo.Engine needs the package torch: pip install 'octavo[engine]'" in said["octavo", "Engine"]
+    assert all("pip install 'octavo[" in line for line in said.values())
+    assert ("octavo", "KVCacheManager") not in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "extra"),
+    [
+        ({"type": "redis", "url": "redis://127.0.0.1:9"}, "redis"),
+        ({"type": "objects", "url": "s3://bucket/prefix"}, "objects"),
+        ({"type": "mooncake", "url": "mooncake://127.0.0.1:9"}, "mooncake"),
+        ({"type": "zstd", "tier": {"type": "objects", "url": "s3://bucket/prefix"}}, "zstd"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_tier_names_its_extra_before_a_model_is_loaded(run_in_core, settings, extra):
+    program = "import json, sys; from octavo.tiers import spec_from_config as s; s(json.loads(sys.argv[1])).check()"
+    ran = run_in_core(program, json.dumps(settings))
+    assert ran.stderr.splitlines()[-1].startswith("octavo.errors.MissingPackageError")
+    assert f"pip install 'octavo[{extra}]'" in ran.stderr
+
+
+def test_a_folder_that_pip_left_behind_is_no_package(run_in_core, tmp_path):
+    (tmp_path / "starlette" / "__pycache__").mkdir(parents=True)
+    ran = run_in_core("from octavo.cli import main; main()", "select", beside=[tmp_path])
+    assert "needs starlette, uvicorn" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "why", "arguments"),
+    [
+        ("redis", "raise ImportError('libssl.so.3: no such file')", ["store", "ls", "redis://127.0.0.1:9"]),
+        ("starlette", "import absent", ["select"]),
+    ],
+    ids=["redis", "starlette"],
+)
+def test_a_package_that_does_not_load_is_told_in_one_line(run_in_core, tmp_path, package, why, arguments):
+    for name in (package, "uvicorn", "prometheus_client"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(why if name == package else "")
+    ran = run_in_core("from octavo.cli import main; main()", *arguments, beside=[tmp_path])
+    assert ran.returncode == 2
+    assert f"{package} is installed and does not load (" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1

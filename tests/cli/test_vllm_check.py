@@ -60,7 +60,7 @@ def measured(memory, **others):
     ],
 )
 def test_what_is_refused_before_an_engine_starts(octavo, monkeypatch, arguments, message):
-    monkeypatch.setattr(vllm_check_run, "find_spec", lambda _: None)
+    monkeypatch.setattr(vllm_check_run, "is_installed", lambda _: False)
     ran = octavo("vllm-check", "model", *arguments)
     assert ran.code == 2
     assert message in ran.err
@@ -207,7 +207,7 @@ def test_a_log_line_for_each_engine(monkeypatch):
 
 
 def test_other_versions_are_refused(monkeypatch):
-    monkeypatch.setattr(vllm_check_run, "find_spec", lambda _: object())
+    monkeypatch.setattr(vllm_check_run, "is_installed", lambda _: True)
     monkeypatch.setitem(__import__("sys").modules, "vllm", type("vllm", (), {"__version__": "0.20.1"}))
     with pytest.raises(InputError, match=r"knows vLLM 0\.31 to 0\.33, and 0\.20\.1 is installed"):
         vllm_check_run.require_vllm()

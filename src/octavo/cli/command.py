@@ -14,6 +14,7 @@ from octavo import __version__
 from octavo.cli.commands import Commands
 from octavo.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
 from octavo.cli.flag_errors import CommandLineError, sentence_of
+from octavo.cli.needed_packages import why_import_failed
 from octavo.cli.output import discard_output, print_error, write_output
 from octavo.errors import EngineDiedError, OctavoError
 
@@ -58,7 +59,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         discard_output()
         print_error(_why_no_file(error))
         return BAD_INPUT
-    except (OctavoError, MemoryError, UnicodeEncodeError) as error:
+    except (OctavoError, ImportError, MemoryError, UnicodeEncodeError) as error:
         print_error(_complaint(error, sys.argv[1:] if arguments is None else arguments))
         return BAD_INPUT
     except typer.Abort:
@@ -98,12 +99,14 @@ def _prepare_streams() -> None:
         sys.stdin = StringIO()
 
 
-def _complaint(error: OctavoError | MemoryError | UnicodeEncodeError, arguments: Sequence[str]) -> str:
+def _complaint(error: Exception, arguments: Sequence[str]) -> str:
     """A file's name may be any bytes; what is sent or looked up may not. All else is our bug."""
     if isinstance(error, MemoryError):
         return "this machine has too little memory for that: ask for smaller sizes"
     if isinstance(error, OctavoError):
         return str(error)
+    if isinstance(error, ImportError):
+        return why_import_failed(error)
     for argument in arguments:
         if argument != argument.encode(errors="replace").decode():
             return f"the argument {argument!r} is not UTF-8; write plain text"

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.cli.simulate_question import Question
 from octavo.cli.simulate_view import size_in_gib
 from octavo.errors import InputError
+from octavo.extras import load_package
 
 if TYPE_CHECKING:
     from octavo.sim import SimReport
@@ -22,8 +22,7 @@ def check_plot(path: Path) -> None:
         raise InputError(f"--plot: {str(path)!r} must end in {' or '.join(_FORMATS)}")
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise InputError(f"--plot: {str(path)!r} cannot be written: name a file in a folder that is there and writable")
-    if find_spec("matplotlib") is None:
-        raise InputError("--plot needs matplotlib: pip install 'octavo[plot]'")
+    load_package("matplotlib", "--plot")
 
 
 def draw(path: Path, results: "Sequence[tuple[Question, SimReport]]", swept: str) -> None:

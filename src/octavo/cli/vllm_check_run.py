@@ -13,7 +13,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -21,7 +20,8 @@ from typing import Any
 import msgspec
 
 from octavo.cli.own_group import run_in_group
-from octavo.errors import InputError
+from octavo.errors import InputError, MissingPackageError
+from octavo.extras import is_installed
 
 _MARK = "OCTAVO-CHECK "
 _FIRST_TOKEN = 100
@@ -77,8 +77,10 @@ _FORGETS_DEVICE = (COLD, MEMORY, DISK)
 
 def require_vllm() -> None:
     """Raises InputError if there is no vLLM, or one that the plug-in does not know."""
-    if find_spec("vllm") is None:
-        raise InputError("vLLM is not installed here: pip install 'octavo[vllm]', or use the environment that has it")
+    if not is_installed("vllm"):
+        raise MissingPackageError(
+            "vLLM is not installed here: pip install 'octavo[vllm]', or use the environment that has it"
+        )
     from octavo.vllm_plugin import load_adapter  # which imports vLLM
 
     load_adapter()

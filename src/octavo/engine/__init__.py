@@ -13,6 +13,6 @@ Inside, where an arrow leads to what a module calls:
     admitted, tiny_families, tiny_models    the families that are served, and tiny models of them
 """
 
-import lazy_loader
+from octavo.door import attach_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_door(__name__, __file__)

@@ -10,6 +10,6 @@ Inside:
     status           the page and the metrics over HTTP
 """
 
-import lazy_loader
+from octavo.door import attach_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_door(__name__, __file__)

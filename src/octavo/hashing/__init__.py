@@ -5,6 +5,6 @@ Equal hashes mean that the KV of one request may be given to another, so everyth
 Why these algorithms: docs/decisions/0003-block-hashes.md.
 """
 
-import lazy_loader
+from octavo.door import attach_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_door(__name__, __file__)

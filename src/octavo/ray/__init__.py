@@ -10,6 +10,6 @@ Inside:
     request_router   `OctavoRouter`: which replica gets a request; for deployments of others too
 """
 
-import lazy_loader
+from octavo.door import attach_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_door(__name__, __file__)

@@ -14,6 +14,6 @@ Inside:
     state, metrics                          what can be seen of all this
 """
 
-import lazy_loader
+from octavo.door import attach_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_door(__name__, __file__)

@@ -11,6 +11,6 @@ Inside, where an arrow leads to what a module calls:
     strategies, small_models, traffic                specs, models and requests to test with
 """
 
-import lazy_loader
+from octavo.door import attach_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_door(__name__, __file__)

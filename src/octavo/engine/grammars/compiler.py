@@ -8,13 +8,13 @@ import json
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.grammars.grammar import Grammar
 from octavo.errors import InputError
+from octavo.extras import load_package
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -131,10 +131,7 @@ def _refusing() -> Iterator[None]:
 
 
 def _llguidance() -> ModuleType:
-    try:
-        return import_module("llguidance")
-    except ImportError as error:
-        raise InputError(f"structured output needs llguidance: pip install 'octavo[engine]' ({error})") from None
+    return load_package("llguidance", "structured output")
 
 
 def _own_eos(tokenizer: "FastTokenizer", vocab_size: int) -> frozenset[int]:

@@ -1,11 +1,11 @@
 """`MooncakeSpec`: the Mooncake tier as an engine's configuration names it."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import msgspec
 
-from octavo.errors import InputError
+from octavo.errors import InputError, MissingPackageError
+from octavo.extras import is_installed
 from octavo.host import tell_of_lack
 from octavo.stores import MOST_ENVELOPE_BYTES, RemoteClient, RemoteSpec, StoreKeeper
 from octavo.stores.mooncake.client import MooncakeClient
@@ -50,8 +50,8 @@ class MooncakeSpec(RemoteSpec):
 
     def _open(self, config: MooncakeConfig, most_value_bytes: int) -> LibraryProcess:
         """Starts no process."""
-        if find_spec("mooncake") is None:
-            raise InputError(
+        if not is_installed("mooncake"):
+            raise MissingPackageError(
                 "a Mooncake tier needs the package mooncake-transfer-engine: pip install 'octavo[mooncake]', or "
                 "mooncake-transfer-engine-non-cuda on a machine without CUDA"
             )

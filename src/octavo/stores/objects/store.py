@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import InputError, TierError
+from octavo.extras import load_package
 from octavo.stores.objects.config import ObjectsConfig
 from octavo.stores.objects.troubles import explain, first_line
 
@@ -14,10 +15,9 @@ _MARGIN_S = 10.0
 
 def open_store(config: ObjectsConfig) -> Any:
     """Opens no connection. Raises InputError, with the remedy, for an error in the URL or an option."""
-    try:
-        from obstore import store as stores  # an optional dependency
-    except ImportError as error:
-        raise InputError("an object store tier needs the package obstore: pip install 'octavo[objects]'") from error
+    load_package("obstore", "an object store tier")
+    from obstore import store as stores
+
     scheme, _, place = config.url.partition("://")
     if scheme == "file":
         return _open_folder(stores, Path(place))

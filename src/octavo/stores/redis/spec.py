@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from octavo.errors import MALFORMED, InputError
+from octavo.extras import load_package
 from octavo.stores import RemoteClient, RemoteSpec, Renewed, StoreKeeper
 from octavo.stores.redis.client import MOST_CONNECTIONS, RedisClient
 from octavo.stores.redis.config import RedisConfig
@@ -51,9 +52,9 @@ class RedisSpec(RemoteSpec):
         )
 
     async def try_store(self) -> None:
+        redis = self._open()
         from redis.exceptions import RedisError
 
-        redis = self._open()
         probe = f"octavo-probe-{token_hex(8)}"  # not another engine's, which deletes its own
         try:
             await redis.set(probe, b"octavo", px=_PROBE_MS)
@@ -147,7 +148,4 @@ def _try_options(pool: Any) -> None:
 
 
 def _needs_redis() -> None:
-    try:
-        import redis  # noqa: F401 - an optional dependency
-    except ImportError as error:
-        raise InputError("a Redis tier needs the package redis: pip install 'octavo[redis]'") from error
+    load_package("redis", "a Redis tier")

@@ -14,6 +14,6 @@
 Choices and their price: docs/decisions/0007-disk-tier.md; the format by byte: docs/disk-format.md.
 """
 
-import lazy_loader
+from octavo.door import attach_door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_door(__name__, __file__)

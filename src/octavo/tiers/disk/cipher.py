@@ -18,6 +18,7 @@ from typing import Any
 
 from octavo.chunks import OffloadKey
 from octavo.errors import InputError
+from octavo.extras import load_package
 from octavo.tiers.disk.layout import KEY_ID_BYTES, NONCE_BYTES
 
 KEY_VARIABLE = "OCTAVO_DISK_KEY"
@@ -31,13 +32,10 @@ class RecordCipher:
     """One key, which threads may share."""
 
     def __init__(self, key: bytes) -> None:
-        try:
-            from cryptography.exceptions import InvalidTag  # an optional dependency
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ImportError as error:
-            raise InputError(
-                "an encrypted disk tier needs the package cryptography: pip install 'octavo[encryption]'"
-            ) from error
+        load_package("cryptography", "encryption")
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         self._key = key
         self._make_aead: Any = AESGCM
         self._invalid = InvalidTag

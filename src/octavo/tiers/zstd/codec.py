@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.chunks import OffloadKey, get_offload_group_idx
-from octavo.errors import InputError
+from octavo.extras import load_package
 
 FORMAT = b"zstd planes 1"
 """A part of the namespace of encoded chunks, so that no other reader finds them."""
@@ -33,14 +33,11 @@ class ZstdPlanes:
 
     def __init__(self, element_bytes: Sequence[int], level: int) -> None:
         """`element_bytes`: the width of each group's elements; the last one holds for all further groups."""
-        try:
-            import zstandard  # an optional dependency
-        except ImportError as error:
-            raise InputError("a zstd tier needs the package zstandard: pip install 'octavo[zstd]'") from error
+        zstandard: Any = load_package("zstandard", "a zstd tier")
         self._element_bytes = element_bytes
-        self._compressor: Any = zstandard.ZstdCompressor(level=level, write_checksum=False)
-        self._decompressor: Any = zstandard.ZstdDecompressor()
-        self._frame_parameters: Any = zstandard.get_frame_parameters
+        self._compressor = zstandard.ZstdCompressor(level=level, write_checksum=False)
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._frame_parameters = zstandard.get_frame_parameters
         self._error = zstandard.ZstdError
 
     def encode(self, key: OffloadKey, data: Bytes1D) -> bytearray:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from octavo.errors import InputError
+from octavo.extras import load_package
 from octavo.settings import Settings
 from octavo.tiers.base import OffloadingSpec, TierContext
 from octavo.tiers.registry import spec_from_config
@@ -57,6 +58,7 @@ class ZstdSpec(OffloadingSpec):
         return self.config.tier.asks_ahead
 
     def check(self) -> None:
+        load_package("zstandard", "a zstd tier")
         self.config.tier.check()
 
     def build(self, context: TierContext) -> ZstdTier:
