@@ -47,3 +47,19 @@ def test_both_outputs_are_told():
         [sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.stdin.read()"]
     )
     assert said == ("out\n", "err\n")
+
+
+CHILD_OF_ONE = """
+import sys
+from octavo.cli.own_group import own_interpreter, run_in_group
+print(*run_in_group([*own_interpreter(), "-c", "import tabnanny; print(tabnanny.__file__)"]))
+"""
+
+
+@pytest.mark.parametrize(("start", "is_mine"), [(["-P", "start.py"], False), (["-m", "start"], True)])
+def test_a_program_takes_modules_from_the_current_folder_only_if_the_command_does(tmp_path, start, is_mine):
+    (tmp_path / "start.py").write_text(CHILD_OF_ONE)
+    (tmp_path / "tabnanny.py").touch()
+    command = [sys.executable, *start]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    assert ran.stdout.startswith(str(tmp_path)) == is_mine

@@ -154,6 +154,14 @@ def test_ctrl_c_shows_what_was_served(octavo, trace, monkeypatch):
     assert "Interrupted: this is about the requests that had been served." in ran.out
 
 
+def test_a_sweep_takes_no_module_from_the_current_folder(octavo, trace, tmp_path, monkeypatch):
+    (tmp_path / "types.py").write_text("raise SystemExit('not the types of Python')")
+    monkeypatch.chdir(tmp_path)
+    ran = octavo("simulate", trace, "--model", MODEL, *SWEEP)
+    assert (ran.code, ran.err) == (0, "")
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
 def test_a_sweep_without_shared_memory_is_told_with_the_remedy(octavo, trace, monkeypatch):
     def fail(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,10 +1,13 @@
-"""`run_in_group`: runs a program that starts others, none of which outlives this process when it is asked to end."""
+"""`run_in_group`: runs a program that starts others, none of which outlives this process when it is asked to end.
+`own_interpreter`: Python for such a program."""
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from types import FrameType
 
@@ -13,6 +16,12 @@ from octavo.server import taking_signals
 _PATIENCE_S = 10.0
 """The time for all of them to end by themselves. A second signal ends it."""
 _LOOK_EVERY_S = 0.05
+
+
+def own_interpreter() -> list[str]:
+    """Python, for a program of our own. It takes modules from the current folder, where a file may be called
+    `types.py`, only if this process does, as in `python -m octavo`."""
+    return [sys.executable] if {"", str(Path.cwd())} & set(sys.path) else [sys.executable, "-P"]
 
 
 def run_in_group(command: Sequence[str]) -> tuple[str, str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.2
 _STOP = -1
+_SAFE_PATH = "PYTHONSAFEPATH"
 _shared: Any = None
 """In a worker process: the requests that each simulation has served; at `_STOP`, 1 once all must end."""
 
@@ -50,7 +51,8 @@ def ask_all(questions: Sequence[Question], trace: "Trace") -> "list[tuple[Questi
             report = _ask(questions[0], trace, lambda done: progress.update(task, completed=done))
             return [(questions[0], report)] if report.num_requests else []
         task = progress.add_task(f"{len(questions)} configurations", total=len(questions) * len(trace.requests))
-        return _ask_several(questions, trace, lambda done: progress.update(task, completed=done))
+        with _outside_the_folder():
+            return _ask_several(questions, trace, lambda done: progress.update(task, completed=done))
 
 
 def _ask_several(
@@ -88,6 +90,21 @@ def _starting_processes() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _outside_the_folder() -> Iterator[None]:
+    """Processes that are started meanwhile take no module from the current folder, where a file may be called
+    `types.py`. Python would look there until it is told where the command does."""
+    was = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if was is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = was
 
 
 def _open_workers(num_questions: int) -> tuple[ProcessPoolExecutor, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.cli.own_group import run_in_group
+from octavo.cli.own_group import own_interpreter, run_in_group
 from octavo.errors import InputError, MissingPackageError
 from octavo.extras import is_installed
 
@@ -100,7 +100,7 @@ def run_check(task: CheckTask, *, has_disk: bool, tell: Callable[[str], None]) -
 
 def _in_own_process(task: CheckTask, names: Sequence[str]) -> dict[str, Pass]:
     arguments = msgspec.json.encode((task, list(names))).decode()
-    said, errors = run_in_group([sys.executable, "-m", __name__, arguments])
+    said, errors = run_in_group([*own_interpreter(), "-m", __name__, arguments])
     for line in said.splitlines():
         if line.startswith(_MARK):
             passes = msgspec.json.decode(line[len(_MARK) :], type=dict[str, Pass])
