@@ -138,6 +138,15 @@ def test_no_file_takes_the_number_of_a_closed_stream(closed, tmp_path):
     assert told.read_text() == "True"
 
 
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-"])
+def test_nobody_is_asked_where_an_output_is_closed(closed, tmp_path):
+    script = f'exec "$@" {closed}'
+    command = ["sh", "-c", script, "sh", *OCTAVO, "store", "delete", f"file://{tmp_path}", "--salt", "x"]
+    asked = subprocess.run(command, input="y\n", capture_output=True, text=True, timeout=60, check=False)
+    assert (asked.returncode, asked.stdout) == (2, "")
+    assert asked.stderr in ("", "octavo: there is no terminal to ask on: give --yes, or leave the outputs open\n")
+
+
 def test_a_terminal_without_block_characters():
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     asked = octavo("plan", LLAMA, stdout=subprocess.PIPE, env=environment)

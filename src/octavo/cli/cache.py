@@ -13,7 +13,7 @@ from octavo.cli.cache_view import show_namespaces, show_statistics
 from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import naming
 from octavo.cli.flags_once import CommandGroup
-from octavo.cli.output import write_output
+from octavo.cli.output import confirm, write_output
 from octavo.errors import InputError
 from octavo.tiers.disk import (
     Cleared,
@@ -108,7 +108,7 @@ def clear(
         chosen = [found for found in content.namespaces if found.namespace.startswith(namespace)]
         whose = f" of {len(chosen)} of {counted(len(content.namespaces), 'namespace')}" if chosen else ""
         what = f"{_records(selected)} ({format_bytes(selected.num_bytes)})"
-        typer.confirm(f"Delete {what}{whose} in {directory}?", abort=True)
+        confirm(f"Delete {what}{whose} in {directory}?")
     cleared = clear_directory(directory, which)
     write_output(f"{_records(cleared)} deleted, {format_bytes(cleared.num_bytes)}\n")
 

@@ -49,6 +49,13 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") or c == _JOINER)
 
 
+def confirm(question: str) -> None:
+    """Asks for a yes; ends the command otherwise."""
+    if sys.stdout is None or sys.stderr is None:  # closed by the process that started the command: Python asks on both
+        raise InputError("there is no terminal to ask on: give --yes, or leave the outputs open")
+    typer.confirm(question, abort=True)
+
+
 def discard_output() -> None:
     """Discards buffered text, so that writing it does not fail again when the interpreter exits."""
     if sys.stdout is None:

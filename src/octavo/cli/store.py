@@ -18,7 +18,7 @@ from octavo.chunks import name_tenant
 from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import bytes_of, naming
 from octavo.cli.flags_once import CommandGroup
-from octavo.cli.output import write_output
+from octavo.cli.output import confirm, write_output
 from octavo.cli.store_address import at_a_store
 from octavo.cli.store_view import aged_amount_of, amount_of, owner_of, total_of
 from octavo.errors import InputError
@@ -166,7 +166,7 @@ def delete(
     tenant = name_tenant(salt).hex()
     with _opened(spec) as keeper:
         if not yes and not dry_run:
-            typer.confirm(f"Delete what was selected in {keeper.url}?", abort=True)
+            confirm(f"Delete what was selected in {keeper.url}?")
         is_meant = _meant(keeper, namespace)
         gone = _delete(keeper, lambda item: (salt is None or item.tenant == tenant) and is_meant(item), is_dry=dry_run)
         if salt is None:
