@@ -5,10 +5,12 @@ the packages that the `octavo` command goes through on its way in wait for the f
 (`open_door`). Nothing slow, such as `typing`, is imported here.
 """
 
-from collections.abc import Callable
+TYPE_CHECKING = False  # `typing` has it too
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
-def attach_door(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+def attach_door(package: str, file: str) -> "tuple[Callable[[str], object], Callable[[], list[str]], list[str]]":
     """`__getattr__`, `__dir__` and `__all__` of a package. A name that needs an extra says which one."""
     import lazy_loader  # type: ignore[import-untyped]
 
