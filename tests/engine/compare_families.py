@@ -130,7 +130,8 @@ def make_own(config_class: Any, more: Mapping[str, Any]) -> dict[str, Any]:
     known = config_class().get_text_config(decoder=True).to_dict()
     own = {key: value for key, value in SMALL.items() if known.get(key) is not None} | dict(more)
     if config_class not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        own |= {"model_type": known["model_type"], **own_of_named(known["model_type"])}  # it may take several types
+        # It may take text models of several types, also those of other families.
+        own |= {"model_type": known["model_type"], **own_of_named(known["model_type"])}
         if known.get("sliding_window", 0) is None:
             own["sliding_window"] = None  # which is not the text model's own default
     kinds = list(dict.fromkeys(known.get("layer_types") or ()))
