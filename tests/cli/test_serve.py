@@ -315,7 +315,7 @@ def test_a_port_of_events_that_is_taken_is_told_before_the_model_is_loaded(octav
             "--hash-algorithm must be one of: sha256_cbor, sha256_int32, xxh3_128, not 'md5'",
         ),
         (["--record", "/dev/null"], "the recording '/dev/null' is there already, and is no file"),
-        (["--record", "/nowhere/r.jsonl"], "the recording '/nowhere/r.jsonl' cannot be made"),
+        (["--record", "/dev/null/r.jsonl"], "the recording '/dev/null/r.jsonl' cannot be made"),
         (["--max-model-len", "5k"], "is more than the 4,096 positions"),
         (["--device", "cuda"], "device 'cuda' cannot be used"),
     ],

@@ -18,7 +18,10 @@ async def read_from_all(redis: Any, name: str) -> Any:
     for look in range(_LOOKS):
         await asyncio.sleep(_PAUSE_S if look else 0)
         await redis.connection_pool.disconnect(inuse_connections=False)
-        value, *others = await asyncio.gather(*(redis.get(name) for _ in range(_CONNECTIONS)))
+        # All of them are waited for, also where one fails: the caller may close the connections then.
+        value, *others = await asyncio.gather(*(redis.get(name) for _ in range(_CONNECTIONS)), return_exceptions=True)
+        if failed := [answer for answer in (value, *others) if isinstance(answer, BaseException)]:
+            raise failed[0]
         if all(other == value for other in others):
             return value
     raise SeveralStoresError(
