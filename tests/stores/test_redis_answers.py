@@ -4,7 +4,7 @@ import asyncio
 import re
 from contextlib import contextmanager
 from socketserver import StreamRequestHandler, ThreadingTCPServer
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from redis.asyncio import Redis
@@ -42,9 +42,11 @@ def answering(answers):
         server.answers = answers
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield f"redis://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"redis://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,32 @@ def test_an_engine_takes_it_for_a_store_that_is_down(answer, caplog):
             await client.close()
 
     with answering({b"GET": answer}) as url, pytest.raises(TierError, match="its answer is none"):
+        asyncio.run(ask(url))
+
+
+def test_a_probe_that_fails_leaves_no_read_behind():
+    """One of its reads fails at once, and the server has not answered the others by then."""
+    names, ended = [], Event()
+
+    def get(name):
+        names.append(name)
+        if len(names) == 1:
+            return b"$abc\r\n"
+        ended.wait(30)
+        return b"$-1\r\n"
+
+    async def ask(url):
+        redis = Redis.from_url(url, socket_timeout=2)  # which a read may take to end
+        client = RedisClient(redis, namespace=bytes(16), family=b"", most_chunk_bytes=1, keep_s=60)
+        try:
+            await client.probe()
+        finally:
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            ended.set()
+            await client.close()
+            assert left == set()
+
+    with answering({b"GET": get}) as url, pytest.raises(TierError, match="its answer is none"):
         asyncio.run(ask(url))
 
 

@@ -18,10 +18,12 @@ async def read_from_all(redis: Any, name: str) -> Any:
     for look in range(_LOOKS):
         await asyncio.sleep(_PAUSE_S if look else 0)
         await redis.connection_pool.disconnect(inuse_connections=False)
-        # All of them are waited for, also where one fails: the caller may close the connections then.
-        value, *others = await asyncio.gather(*(redis.get(name) for _ in range(_CONNECTIONS)), return_exceptions=True)
-        if failed := [answer for answer in (value, *others) if isinstance(answer, BaseException)]:
-            raise failed[0]
+        try:
+            async with asyncio.TaskGroup() as group:  # once a read has failed, the others end
+                reads = [group.create_task(redis.get(name)) for _ in range(_CONNECTIONS)]
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        value, *others = [read.result() for read in reads]
         if all(other == value for other in others):
             return value
     raise SeveralStoresError(
