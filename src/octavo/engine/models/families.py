@@ -4,6 +4,7 @@ A family is served only if its tokens were compared with those of plain Hugging 
 wrongly talks nonsense instead of failing.
 """
 
+from difflib import get_close_matches
 from types import MappingProxyType
 
 from octavo.engine.admitted import COMPARISON
@@ -60,12 +61,19 @@ def check_family(model_type: str, loaded_type: str) -> str:
         return NAMED[loaded_type]
     if loaded_type in COMPARISON.served:
         return COMPARISON.served[loaded_type].config.removesuffix("Config")
-    served = ", ".join(served_types())
+    served = _near(loaded_type)
     if reason := COMPARISON.refused.get(loaded_type):
-        raise UnsupportedModelError(
-            f"{model_type} does not answer as in plain Hugging Face ({reason}); served are {served}"
-        )
-    raise UnsupportedModelError(f"{model_type} has not been compared with plain Hugging Face; served are {served}")
+        raise UnsupportedModelError(f"{model_type} does not answer as in plain Hugging Face ({reason}); {served}")
+    raise UnsupportedModelError(f"{model_type} has not been compared with plain Hugging Face; {served}")
+
+
+def _near(model_type: str) -> str:
+    """What is served, in a sentence: the nearest names, as all of them would fill a screen."""
+    served = served_types()
+    near = ", ".join(get_close_matches(model_type, served))
+    return f"served are {len(served)} families, which docs/engine.md lists" + (
+        f"; near this name: {near}" if near else ""
+    )
 
 
 def served_types() -> list[str]:
