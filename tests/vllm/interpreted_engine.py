@@ -16,7 +16,7 @@ from plugin_serving import Offloading, generate_each, start, tokens
 from vllm.models.deepseek_v4.cpu import cpu_mla
 
 COMMON_TOKENS = 256
-ANSWER_TOKENS = 8
+ANSWER_TOKENS = 4
 
 
 def make_prompts(lengths: list[int]) -> list[list[int]]:
@@ -31,17 +31,13 @@ def scenario_computes(model: str, lengths: list[int]) -> dict[str, Any]:
 
 
 def scenario_loads(model: str, transfer: dict[str, Any], lengths: list[int], **options: Any) -> dict[str, Any]:
-    """Computed, from memory, from disk, and from memory full of zeros; before these, how many tokens were drafted, and
-    how many of them were right."""
+    """Computed, from memory, and from memory full of zeros; before these, how many tokens were drafted, and how many of
+    them were right."""
     llm, prompts = start(model, transfer, **options), make_prompts(lengths)
     below = Offloading(llm)
     report = {"first": generate_each(llm, prompts, ANSWER_TOKENS)}
     below.forget_device()
     report["memory"] = generate_each(llm, prompts, ANSWER_TOKENS)
-    below.settle()
-    below.lose_memory()
-    below.forget_device()
-    report["disk"] = generate_each(llm, prompts, ANSWER_TOKENS)
     counted = {metric.name: getattr(metric, "value", None) for metric in llm.get_metrics()}
     report["drafted"] = [counted.get(f"vllm:spec_decode_num_{name}_tokens") for name in ("draft", "accepted")]
     below.forget_device()
@@ -51,20 +47,12 @@ def scenario_loads(model: str, transfer: dict[str, Any], lengths: list[int], **o
     return report
 
 
-def scenario_again(model: str, transfer: dict[str, Any], lengths: list[int]) -> dict[str, Any]:
-    """The next process, which finds what the first left on disk."""
-    llm = start(model, transfer)
-    report = {"disk": generate_each(llm, make_prompts(lengths), ANSWER_TOKENS)}
-    Offloading(llm).adapter.shutdown()
-    return report
-
-
 def find_no_tile_schedules(builder: object, num_decode_tokens: int) -> dict[str, None]:
     """There are none on a CPU. vLLM 0.32 forgets two kinds of DeepSeek V4's layers."""
     return defaultdict(lambda: None)
 
 
-SCENARIOS = {"computes": scenario_computes, "loads": scenario_loads, "again": scenario_again}
+SCENARIOS = {"computes": scenario_computes, "loads": scenario_loads}
 
 if __name__ == "__main__":
     take_scans_of_gpus()

@@ -63,7 +63,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Served:
     return Served("llama", tmp_path_factory.mktemp("llama"))
 
 
-_ON_EVERY_VLLM = ("llama", "gemma3", "qwen3_next")
+_ON_EVERY_VLLM = ("gemma3", "qwen3_next")
 FAMILIES = [
     pytest.param(family, marks=[pytest.mark.every_vllm] if family in _ON_EVERY_VLLM else []) for family in MEMORY
 ]
@@ -101,7 +101,6 @@ def test_loads_by_the_worker_of_a_gpu_are_what_vllm_has(family: str, tmp_path: P
     assert_zeros_are_wrong(seen)
 
 
-@pytest.mark.every_vllm
 @pytest.mark.parametrize(("family", "second"), [("gemma3", 0), ("gpt_oss", NUM_HIT), ("qwen3_next", 0)])
 def test_where_the_second_leaves_a_stored_prompt_the_third_resumes(family: str, second: int, tmp_path: Path) -> None:
     """vLLM sees such a branch on the device only. Where windows are light, the second resumes too: at a point before
@@ -112,7 +111,6 @@ def test_where_the_second_leaves_a_stored_prompt_the_third_resumes(family: str, 
     assert seen["memory"][0][2] == seen["local"][0][2]
 
 
-@pytest.mark.every_vllm
 def test_a_second_question_about_a_new_document_resumes_before_the_end_of_the_first(tmp_path: Path) -> None:
     """The third document resumes where the others left the beginning, and keeps a point of its own."""
     seen = play("documents", model=make_model("gpt_oss", tmp_path / "model"), transfer=transfer_config(memory="32MiB"))
@@ -190,7 +188,6 @@ def test_one_of_several_connectors_has_its_own_kind_and_role(tmp_path: Path) -> 
     assert consumer["counters"]["stored"] == 0
 
 
-@pytest.mark.every_vllm
 def test_several_connectors_may_have_octavo_once(llama: Served) -> None:
     transfer = transfer_config(memory="8MiB")
     twice, within = among_others(transfer), among_others(among_others(transfer))
@@ -221,7 +218,6 @@ def test_another_offloading_connector_may_stand_beside(is_last: bool, llama: Ser
     assert {"octavo_tier_events", "other_requests", "vllm:kv_offload_load_bytes"} <= set(seen["metrics"])
 
 
-@pytest.mark.every_vllm
 def test_beside_another_offloading_connector_ours_has_a_name_of_its_own(llama: Served) -> None:
     """vLLM has the metrics of one spec for each class of connectors, and ends when another's come."""
     transfers = [
@@ -277,7 +273,6 @@ def test_strangers_find_nothing(llama: Served, tmp_path: Path) -> None:
     assert again["promoted"] > 0
 
 
-@pytest.mark.every_vllm
 def test_weights_in_a_second_folder_part_what_they_compute(llama: Served, tmp_path: Path) -> None:
     transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
     model, second = tmp_path / "model", tmp_path / "second"
@@ -294,7 +289,6 @@ def test_weights_in_a_second_folder_part_what_they_compute(llama: Served, tmp_pa
     assert answers[0] != answers[1] == answers[2]
 
 
-@pytest.mark.every_vllm
 def test_weights_that_are_loaded_into_the_engine_part_what_they_compute(tmp_path: Path) -> None:
     transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
     model, other = make_model("gemma3", tmp_path / "model"), make_model("gemma3", tmp_path / "other", seed=1)
@@ -305,7 +299,6 @@ def test_weights_that_are_loaded_into_the_engine_part_what_they_compute(tmp_path
     assert seen["again"] == [seen["first"][0], [NUM_HIT]]
 
 
-@pytest.mark.every_vllm
 def test_what_the_device_has_of_former_weights_is_not_stored(tmp_path: Path) -> None:
     """Until somebody resets the device's cache, vLLM goes on with what the former weights have computed."""
     model, other = make_model("llama", tmp_path / "model"), make_model("llama", tmp_path / "other", seed=1)

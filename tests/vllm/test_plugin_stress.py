@@ -37,7 +37,6 @@ def test_answers_stay_the_same(tmp_path: Path) -> None:
     assert leftovers() <= before
 
 
-@pytest.mark.every_vllm
 def test_failed_loads_hold_nobody_up(tmp_path: Path) -> None:
     disk = {"disk": str(tmp_path / "disk"), "disk_size": "256MiB", "digests": str(tmp_path)}
     transfer = transfer_config("OctavoConnector", memory="16MiB", **disk)
@@ -46,7 +45,6 @@ def test_failed_loads_hold_nobody_up(tmp_path: Path) -> None:
     assert seen["counters"]["load_failed"] == 3
 
 
-@pytest.mark.every_vllm
 def test_who_is_preempted_by_a_reset_may_load(tmp_path: Path) -> None:
     model = make_model("gemma3", tmp_path / "model")
     seen = play("reset_under_way", model=model, transfer=transfer_config(memory="16MiB"))
@@ -62,14 +60,12 @@ def test_who_begins_after_a_reset_is_stored(tmp_path: Path) -> None:
     assert seen["found"] == [seen["right"], [512] * 3]
 
 
-@pytest.mark.every_vllm
 def test_loads_ahead_leave_room_for_the_oldest(tmp_path: Path) -> None:
     model = make_model("gemma3", tmp_path / "model")
     seen = play("loads_ahead", model=model, transfer=transfer_config(memory="16MiB"))
     assert [cached for _, cached in seen["found"]] == [1024] * 4
 
 
-@pytest.mark.every_vllm
 @pytest.mark.parametrize(
     ("connector", "fails", "num_blocks"), [("OctavoConnector", 0.2, 52), ("OffloadingConnector", 0.0, 49)]
 )
