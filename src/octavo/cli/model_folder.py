@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import InputError
-from octavo.settings import with_home
+from octavo.settings import read_path, with_home
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _MOST_REF_BYTES = 200
@@ -62,7 +62,7 @@ def find_model(name: str, *, files: str = "") -> Path:
     InputError says how to get a model that is not there; `files` are those that are needed, if not all.
     """
     if not is_hub_name(name):
-        return Path(name)
+        return read_path(name)
     folder = find_snapshot(name)
     if folder is None:
         command = f"hf download {name} {files}".rstrip()

@@ -29,7 +29,7 @@ _Trace = Annotated[
     Path,
     typer.Argument(help="A trace: a file or folder of JSON with hash_ids, sessions, or conversations; or a recording."),
 ]
-_Model = Annotated[Path, typer.Option(help="A config.json, its folder, or a name in the hub's local cache.")]
+_Model = Annotated[str, typer.Option(help="A config.json, its folder, or a name in the hub's local cache.")]
 _Device = Annotated[str, typer.Option(help="Device memory for the cache, of one engine.")]
 _Memory = Annotated[str, typer.Option(help="Host memory for offloaded chunks; 0 for none.")]
 _Disk = Annotated[str, typer.Option(help="Disk below it; 0 for none.")]
@@ -129,7 +129,7 @@ def simulate(
         open_sessions=sessions,
     )
     question = Question(
-        model=find_model(str(model), files="config.json"),
+        model=find_model(model, files="config.json"),
         block_size=block_size or max(_USUAL_BLOCK, asked.block_tokens),
         device=device,
         memory=memory,

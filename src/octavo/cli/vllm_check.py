@@ -10,6 +10,7 @@ import typer
 from octavo.cli.model_folder import find_snapshot, is_hub_name
 from octavo.cli.output import print_error, write_output
 from octavo.errors import MALFORMED, InputError, why_not_read
+from octavo.settings import read_path
 from octavo.units import parse_bytes
 from octavo.vllm_plugin import PluginConfig
 
@@ -42,6 +43,7 @@ def vllm_check(
     from octavo.cli.vllm_check_run import CheckTask, require_vllm, run_check
     from octavo.cli.vllm_check_view import find_problem, show_check, show_gain
 
+    model = str(read_path(model)) if model.startswith("~") else model
     task = CheckTask(
         model=str((is_hub_name(model) and find_snapshot(model)) or model),
         num_prompts=prompts,

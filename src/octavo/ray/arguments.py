@@ -25,7 +25,7 @@ from octavo.cli import (
 )
 from octavo.errors import InputError
 from octavo.server import ServerConfig
-from octavo.settings import Count, Settings, unknown_name
+from octavo.settings import Count, Settings, read_path, unknown_name
 
 
 class RayConfig(Settings, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class Arguments:
                 raise InputError(unknown_name("argument", name, sorted([*_BY_NAME, _TINY, _CONFIG])))
         flags = {key: told[name] for name, key in _BY_NAME.items() if name in told}
         file, tiny = told.get(_CONFIG), told.get(_TINY)
-        given = gather(_CATALOGUE, flags, environment, None if file is None else Path(str(file)))
+        given = gather(_CATALOGUE, flags, environment, None if file is None else read_path(str(file)))
         values = {key: one.value for key, one in given.items()}
         if tiny is None and MODEL not in values:
             raise InputError("name a model: model=FOLDER, a name in the hub's local cache, or tiny=qwen3_next")

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeAlias
 
@@ -25,6 +24,7 @@ from octavo.errors import InputError
 from octavo.events import is_local
 from octavo.router import SelectionService
 from octavo.server import ApiError
+from octavo.settings import read_path
 
 _logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class OctavoRouter(RequestRouter):
         """`request_router_kwargs`: `read_call` names a `ReadCall`, as `module:function`; `keys` is a folder with the
         keys of the replicas' events."""
         self._read_call: ReadCall = resolve_name(read_call)
-        self._service = SelectionService(keys=None if keys is None else Path(keys))
+        self._service = SelectionService(keys=None if keys is None else read_path(keys))
         self._told: dict[str, Mapping[str, Any]] = {}
         """By replica, its last report."""
         self._tasks: set[asyncio.Task[None]] = set()

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
@@ -12,6 +11,7 @@ import httpx
 from octavo.errors import InputError
 from octavo.events import SourceConfig, endpoint_of_rank
 from octavo.hashing import DEFAULT_ALGORITHM, BlockHasher
+from octavo.settings import read_path
 from octavo.units import find_count
 
 _SCHEME = re.compile(r"\w+://")
@@ -129,7 +129,7 @@ class EngineAddress:
         return SourceConfig(
             endpoint=self._reachable(events),
             replay_endpoint=None if replay is None else self._reachable(replay),
-            keys=None if keys is None else Path(keys),
+            keys=None if keys is None else read_path(keys),
         )
 
     def _check_options(self, text: str) -> None:

@@ -16,7 +16,7 @@ msgspec's errors, for the bodies of requests too.
 from octavo.settings.complaints import Complaint, describe, explain
 from octavo.settings.files import KeyStandsTwiceError, load_yaml, read_text_file, read_yaml_file
 from octavo.settings.settings import Settings, joined_settings, texts_of
-from octavo.settings.values import Count, Host, Seconds, SecondsFromZero, Secret, Size, with_home
+from octavo.settings.values import Count, Host, Seconds, SecondsFromZero, Secret, Size, read_path, with_home
 from octavo.settings.words import shown, unknown_name
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "explain",
     "joined_settings",
     "load_yaml",
+    "read_path",
     "read_text_file",
     "read_yaml_file",
     "shown",

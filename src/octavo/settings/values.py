@@ -61,14 +61,15 @@ def _read_size(value: object) -> ParsedSize:
     return ParsedSize(value)
 
 
-def _read_path(value: object) -> Path:
+def read_path(value: object) -> Path:
+    """The path that a person wrote, with a `~` at its beginning written out. `./~` is a file of that name."""
     if not (isinstance(value, str) and value):
         raise InputError(f"{shown(value)} is not a path")
-    path = with_home(Path(value))
+    path = with_home(Path(value)) if value.startswith("~") else Path(value)
     if path is None:
         raise InputError(f"{shown(value)}: that home directory is not known; write the whole path")
     return path
 
 
-READERS: Mapping[type, Callable[[object], Any]] = {ParsedSize: _read_size, Path: _read_path}
+READERS: Mapping[type, Callable[[object], Any]] = {ParsedSize: _read_size, Path: read_path}
 DESCRIPTIONS = {ParsedSize: "a size such as 8GiB", Path: "a path"}
