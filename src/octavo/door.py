@@ -10,8 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def attach_door(package: str, file: str) -> "tuple[Callable[[str], object], Callable[[], list[str]], list[str]]":
-    """`__getattr__`, `__dir__` and `__all__` of a package. A name that needs an extra says which one."""
+def attach_door(
+    package: str, file: str, extras: "dict[str, str] | None" = None
+) -> "tuple[Callable[[str], object], Callable[[], list[str]], list[str]]":
+    """`__getattr__`, `__dir__` and `__all__` of a package. A name that needs an extra says which one: that of the
+    package that is missing, or what `extras` has for the name, where more is needed than the first package that is
+    missed."""
     import lazy_loader  # type: ignore[import-untyped]
 
     find, list_names, names = lazy_loader.attach_stub(package, file)
@@ -22,7 +26,7 @@ def attach_door(package: str, file: str) -> "tuple[Callable[[str], object], Call
         except ModuleNotFoundError as error:
             from octavo.extras import explain_missing
 
-            if (explained := explain_missing(f"{package}.{name}", error)) is error:
+            if (explained := explain_missing(f"{package}.{name}", error, (extras or {}).get(name))) is error:
                 raise
             raise explained from error
 

@@ -41,16 +41,16 @@ def load_package(package: str, user: str) -> ModuleType:
         raise MissingPackageError(f"{user} needs the package {package}: {why}", name=package) from error
 
 
-def explain_missing(user: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """The error that names the extra; the same one if no extra brings what is missing."""
+def explain_missing(user: str, error: ModuleNotFoundError, extra: str | None = None) -> ModuleNotFoundError:
+    """The error that names the extra, or `extra`, which brings more; the same one if none brings what is missing."""
     package = str(error.name).partition(".")[0]
     if package not in EXTRA_OF or is_installed(package):
         return error
-    return MissingPackageError(f"{user} needs the package {package}: {remedy_of(package)}", name=package)
+    return MissingPackageError(f"{user} needs the package {package}: {remedy_of(package, extra)}", name=package)
 
 
-def remedy_of(package: str) -> str:
-    return f"pip install 'octavo[{EXTRA_OF[package]}]'"
+def remedy_of(package: str, extra: str | None = None) -> str:
+    return f"pip install 'octavo[{extra or EXTRA_OF[package]}]'"
 
 
 def why_not_loaded(package: str, error: ImportError) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import distribution
@@ -12,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import octavo
+from octavo.extras import EXTRA_OF
 
 SOURCES = Path(octavo.__file__).parents[1]
 EXAMPLE = Path(__file__).parents[2] / "examples/models/gemma-3-27b.json"
@@ -101,6 +103,39 @@ def test_every_name_of_a_front_door_is_there_or_names_an_extra(run_in_core):
     assert "octavo.Engine needs the package torch: pip install 'octavo[engine]'" in said["octavo", "Engine"]
     assert all("pip install 'octavo[" in line for line in said.values())
     assert ("octavo", "KVCacheManager") not in said
+    for name in ("Server", "Service", "make_app"):
+        assert said["octavo.server", name].endswith("pip install 'octavo[engine]'"), "it brings a router's packages too"
+
+
+EVERY_NAME = """
+import importlib, json, os, pkgutil, sys
+sys.modules.update(dict.fromkeys(sys.argv[1:]))
+import octavo
+doors = ['octavo', *(m.name for m in pkgutil.iter_modules(octavo.__path__, 'octavo.') if m.ispkg)]
+told = {}
+for door in map(importlib.import_module, doors):
+    for name in door.__all__:
+        try:
+            getattr(door, name)
+        except octavo.errors.InputError as error:
+            told[f'{door.__name__}.{name}'] = str(error)
+print(json.dumps(told))
+"""
+
+
+def test_the_extra_that_is_named_suffices():
+    """Where one package is missing after the other, two installations would be needed."""
+
+    def ask(installed=None):
+        hidden = [package for package, extra in EXTRA_OF.items() if extra != installed]
+        command = [sys.executable, "-c", EVERY_NAME, *hidden]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return json.loads(ran.stdout.splitlines()[-1])
+
+    asked = {name: re.search(r"octavo\[([a-z,]+)\]", said)[1] for name, said in ask().items()}
+    for extra in ("router", "testing"):  # no other is less than what another brings
+        still = ask(extra)
+        assert [name for name, first in asked.items() if first == extra and name in still] == []
 
 
 @pytest.mark.parametrize(

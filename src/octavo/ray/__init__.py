@@ -12,4 +12,4 @@ Inside:
 
 from octavo.door import attach_door
 
-__getattr__, __dir__, __all__ = attach_door(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_door(__name__, __file__, {"Ingress": "engine,ray"})

@@ -13,4 +13,6 @@ Inside, where an arrow leads to what a module calls:
 
 from octavo.door import attach_door
 
-__getattr__, __dir__, __all__ = attach_door(__name__, __file__)
+_OF_THE_ENGINE = dict.fromkeys(("Server", "Service", "make_app"), "engine")
+"""Routers use the others, and have no torch."""
+__getattr__, __dir__, __all__ = attach_door(__name__, __file__, _OF_THE_ENGINE)

@@ -13,4 +13,4 @@ Inside, where an arrow leads to what a module calls:
 
 from octavo.door import attach_door
 
-__getattr__, __dir__, __all__ = attach_door(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_door(__name__, __file__, {"OffloadingWorkerSuite": "engine,testing"})
