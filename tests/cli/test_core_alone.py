@@ -107,6 +107,23 @@ def test_every_name_of_a_front_door_is_there_or_names_an_extra(run_in_core):
         assert said["octavo.server", name].endswith("pip install 'octavo[engine]'"), "it brings a router's packages too"
 
 
+@pytest.mark.parametrize(("command", "code"), [("ls", 0), ("stat", 0), ("verify", 2)])
+def test_what_is_encrypted_is_listed_without_the_package_that_opens_it(
+    run_in_core, tmp_path, monkeypatch, command, code
+):
+    """An operator's machine has the engines' environment, and need not have all of their packages."""
+    obstore = pytest.importorskip("obstore", reason="needs obstore: pip install 'octavo[objects]'")
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "obstore").symlink_to(Path(obstore.__file__).parent)
+    monkeypatch.setenv("OCTAVO_STORE_KEY", "5a" * 32)
+    (tmp_path / "store").mkdir()
+    asked = ["store", command, f"file://{tmp_path / 'store'}"]
+    ran = run_in_core("from octavo.cli import main; main()", *asked, beside=[tmp_path / "packages"])
+    assert ran.returncode == code, ran.stderr
+    assert "pip install 'octavo[encryption]'" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+
+
 EVERY_NAME = """
 import importlib, json, os, pkgutil, sys
 sys.modules.update(dict.fromkeys(sys.argv[1:]))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
-from octavo.errors import TierError
+from octavo.errors import MissingPackageError, TierError
 from octavo.namespace import NAMESPACE_PART
 from octavo.stores.client import RemoteClient, StoreDownError
 from octavo.stores.config import RemoteConfig
@@ -89,3 +89,12 @@ class RemoteSpec(OffloadingSpec):
     def find_cipher(self) -> RecordCipher | None:
         """Raises InputError for text that is not a key."""
         return find_cipher(self.config.key_file, os.environ, variable=KEY_VARIABLE, what=self.config.what)
+
+    def find_cipher_of_names(self) -> RecordCipher | None:
+        """The cipher for descriptions, without which the models' names stay unknown; None where its package is missing
+        too, as all else can be listed and deleted without it."""
+        try:
+            return self.find_cipher()
+        except MissingPackageError as error:
+            _log.warning("encrypted names of models stay unknown: %s", error)
+            return None

@@ -38,11 +38,11 @@ class ObjectsSpec(RemoteSpec):
 
     def open_keeper(self) -> StoreKeeper:
         if not self._is_folder:
-            return ObjectsKeeper(open_store(self.config), self.config.shown_url, self.find_cipher())
+            return ObjectsKeeper(open_store(self.config), self.config.shown_url, self.find_cipher_of_names())
         folder = self._folder
         if not folder.is_dir():
             raise InputError(f"{folder}: there is no such folder")  # opening it would create it
-        return FolderKeeper(open_store(self.config), self.config.shown_url, folder, self.find_cipher())
+        return FolderKeeper(open_store(self.config), self.config.shown_url, folder, self.find_cipher_of_names())
 
     async def try_store(self) -> None:
         store = open_store(self.config)

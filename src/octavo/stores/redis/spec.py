@@ -79,7 +79,7 @@ class RedisSpec(RemoteSpec):
         with self._explaining():
             redis = Redis.from_url(self.config.url, **self._options())
             _try_options(redis.connection_pool)
-        return RedisKeeper(redis, self.config.shown_url, self.find_cipher())
+        return RedisKeeper(redis, self.config.shown_url, self.find_cipher_of_names())
 
     def _open(self) -> Any:
         _needs_redis()
