@@ -17,7 +17,7 @@ from octavo.engine import CacheGeometry, Engine, EngineConfig, load_model
 from octavo.engine.models import ModelFolderError, UnsupportedModelError
 from octavo.engine.models.versions import TESTED, check_transformers
 from octavo.engine.tiny_families import VOCAB_SIZE
-from octavo.engine.tiny_models import save_tiny_model
+from octavo.engine.tiny_models import build_tiny_model, save_tiny_model
 from octavo.engine.tokenizer import load_tokenizer
 from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import InputError, ModelConfigError
@@ -62,6 +62,13 @@ def test_a_checkpoint_is_never_cut_within_a_chunk_of_the_model(tmp_path):
     assert {s.block_size for s in model.kv_cache_specs().values()} == {16, 192}
     small = model.kv_cache_specs(CacheGeometry(attention_block_size=4, state_block_size=8))
     assert {s.block_size for s in small.values()} == {4, 8}
+
+
+@pytest.mark.parametrize("name", ["gpt_oss", "glm5_next"])
+def test_no_matrix_of_a_tiny_model_has_one_number_throughout(name):
+    """Hugging Face begins some with zeros, which would hide whatever they are multiplied with."""
+    matrices = {name: weight for name, weight in build_tiny_model(name).named_parameters() if weight.dim() > 1}
+    assert [name for name, weight in matrices.items() if (weight == weight.flatten()[0]).all()] == []
 
 
 def test_what_a_model_says_of_itself(llama):

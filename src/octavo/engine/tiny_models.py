@@ -53,7 +53,7 @@ def build_tiny_model(name: str, *, seed: int = 0, **overrides: Any) -> PreTraine
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = loader_of(config).from_config(config, dtype=torch.float32, attn_implementation="eager")
-        _disturb_vectors(model)
+        _disturb_uniform(model)
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     model.train(mode=False)
@@ -74,10 +74,11 @@ def save_tiny_model(name: str, folder: Path, *, seed: int = 0, **overrides: Any)
         ) from error
 
 
-def _disturb_vectors(model: PreTrainedModel) -> None:
-    """Makes norms and biases random: all ones or all zeros would hide mistakes."""
+def _disturb_uniform(model: PreTrainedModel) -> None:
+    """Makes norms, biases, and whatever has one number throughout random: all ones or all zeros would hide mistakes."""
     for name, parameter in model.named_parameters():
-        if parameter.dim() == 1 and "A_log" not in name and "dt" not in name:
+        is_uniform = parameter.dim() == 1 or bool((parameter == parameter.flatten()[0]).all())
+        if is_uniform and "A_log" not in name and "dt" not in name:
             parameter.data += 0.1 * torch.randn_like(parameter)
 
 
