@@ -3,13 +3,14 @@
 import pytest
 import torch
 from admission import NotAdmittedError, compare
+from greedy_engine import GreedyEngine
 
-from octavo.engine import load_model
+from octavo.engine import CausalModel, load_model
 from octavo.engine.attention import selection
 from octavo.engine.cache import IndexPages, OpenPages, index_reads
 from octavo.engine.models.layers import CacheGeometry
-from octavo.engine.tiny_families import TINY_MODELS
-from octavo.engine.tiny_models import save_tiny_model
+from octavo.engine.tiny_families import TINY_MODELS, VOCAB_SIZE
+from octavo.engine.tiny_models import build_tiny_model, save_tiny_model
 from octavo.errors import UnsupportedModelError
 from octavo.specs import CircularBufferSpec, MLAAttentionSpec
 
@@ -72,6 +73,19 @@ def test_pools_of_other_sizes(size, topk, tmp_path, monkeypatch):
     name, own = TINY_MODELS["glm5_next"]
     monkeypatch.setitem(TINY_MODELS, "glm5_next", (name, {**own, "index_kpool": size, "index_topk": topk}))
     compare("glm5_next", tmp_path)
+
+
+def test_an_indexer_reads_the_sequences_together_that_its_attention_does():
+    """Its blocks are longer, as pools of 12 tokens end in none of eight, and one context is much the longest."""
+    model = CausalModel(build_tiny_model("glm5_next", index_kpool=12, index_topk=36), "glm5_next")
+    generator = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(3, VOCAB_SIZE, (number,), generator=generator).tolist() for number in (700, 40)]
+
+    def answers(prompts):
+        jobs = GreedyEngine(model, tokens_per_step=1024, max_model_len=1024).generate(prompts, 4)
+        return [job.generated for job in jobs]
+
+    assert answers(prompts) == [*answers(prompts[:1]), *answers(prompts[1:])]
 
 
 def test_an_indexer_that_nobody_would_run_is_refused(tmp_path, monkeypatch):

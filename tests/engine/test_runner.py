@@ -119,7 +119,7 @@ def test_bounds_on_a_call_change_no_token(name, monkeypatch):
     monkeypatch.setattr(attention_step, "_MAX_SCORES", 100)
     monkeypatch.setattr(attention_step, "_MIN_TILE_TOKENS", 7)
     monkeypatch.setattr(attention_step, "_MIN_WINDOW_TILE_TOKENS", 5)
-    monkeypatch.setattr(attention_step, "_MAX_PADDING_BLOCKS", 0)
+    monkeypatch.setattr(attention_step, "_MAX_PADDING_TOKENS", 0)
     assert [job.generated for job in GreedyEngine(model).generate(prompts, 6)] == expected
 
 
@@ -184,6 +184,6 @@ def test_what_a_query_sees_is_what_a_resume_needs(spec):
 
 def test_neighbours_are_cut_where_padding_costs_more_than_a_call():
     assert list(cut_by_length([])) == []
-    assert list(cut_by_length([20, 18, 16])) == [(0, 3)]
-    assert list(cut_by_length([500, 20, 18, 16])) == [(0, 1), (1, 4)]
-    assert list(cut_by_length([7, 500])) == [(0, 2)]
+    assert list(cut_by_length([320, 290, 256])) == [(0, 3)]
+    assert list(cut_by_length([8000, 320, 290, 256])) == [(0, 1), (1, 4)]
+    assert list(cut_by_length([112, 8000])) == [(0, 2)]

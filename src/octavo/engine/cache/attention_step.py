@@ -20,8 +20,9 @@ from octavo.engine.cache.visibility import Positions, first_visible, visibility_
 from octavo.ids import GroupIdx
 from octavo.specs import KVCacheSpec, ceil_div
 
-_MAX_PADDING_BLOCKS = 64
-"""Reading this many blocks of 16 tokens costs about as much as another call."""
+_MAX_PADDING_TOKENS = 1024
+"""Reading this many costs about as much as another call. In tokens, so that the groups of an attention and of its
+indexer cut a row in the same places, whatever their blocks."""
 _MAX_SCORES = 1 << 22
 """The most scores, queries times keys, of one tile: a mask has at most 16 MiB of fp32."""
 _MIN_TILE_TOKENS = 64
@@ -107,7 +108,7 @@ class AttentionStepPlanner:
         queries = np.array([packed.position for packed in singles], dtype=np.int64)
         first = first_visible(self._spec, queries)
         pages = [self._pages(p, int(f), p.end_position) for p, f in zip(singles, first, strict=True)]
-        for start, end in cut_by_length([len(of_one) for of_one in pages]):
+        for start, end in cut_by_length((queries + 1 - first).tolist()):
             num_blocks = max(len(of_one) for of_one in pages[start:end])
             padded = [page for of_one in pages[start:end] for page in _padded(of_one, num_blocks)]
             first_read = first[start:end] // self._block_size * self._block_size
@@ -162,10 +163,11 @@ class AttentionStepPlanner:
 
 
 def cut_by_length(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Cuts neighbours into runs to read together; one ends where padding all others to its longest costs too much."""
+    """Cuts neighbours with so many tokens to read into runs that are read together; one ends where padding all others
+    to its longest costs too much."""
     start, longest = 0, 0
     for index, length in enumerate(lengths):
-        if index > start and (longest - length) * (len(lengths) - index) > _MAX_PADDING_BLOCKS:
+        if index > start and (longest - length) * (len(lengths) - index) > _MAX_PADDING_TOKENS:
             yield start, index
             start, longest = index, 0
         longest = max(longest, length)
