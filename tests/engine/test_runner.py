@@ -83,7 +83,7 @@ def test_logits_come_in_the_order_of_the_batch(name):
         assert mixed.last[index].sub(alone.last[0]).abs().max() < 1e-3
 
 
-@pytest.mark.parametrize("name", ["qwen3_5", "bamba", "jamba"])
+@pytest.mark.parametrize("name", ["qwen3_5", "bamba", "jamba", "glm5_next"])
 def test_states_after_drafts_are_kept_one_by_one(name):
     """Whichever draft is the last accepted, its running page is where a sequence can go on from."""
     runner = make_runner(name, num_speculative_tokens=2)

@@ -56,10 +56,11 @@ class PooledReads(IndexReads):
         num_before = int(slots[0]) % self._pool
         before = self._open.read_open(rows[:1], slots[:1] - torch.arange(num_before, 0, -1, device=slots.device))
         known = torch.cat([before, vectors])
-        num_pools, num_open = divmod(len(known), self._pool)
+        num_pools = len(known) // self._pool
         last = slice(tokens.start + self._pool - 1 - num_before, tokens.stop, self._pool)
         if num_pools:
             keys = make_keys(known[: num_pools * self._pool].view(num_pools, self._pool, -1))
             self._pages.write_keys(self._step.write_rows[last], self._step.write_slots[last], keys)
-        is_open = slice(max(0, len(vectors) - num_open), None)
-        self._open.write_open(rows[is_open], slots[is_open], vectors[is_open])
+        # More than those that are open: the last tokens may be drafts, without which an earlier pool is open again.
+        kept = slice(max(0, len(vectors) - self._block_size), None)
+        self._open.write_open(rows[kept], slots[kept], vectors[kept])
