@@ -111,6 +111,7 @@ class GreedyEngine:
                 token_ids=job.request.tokens[job.request.num_computed_tokens : end],
                 num_computed_tokens=job.request.num_computed_tokens,
                 block_tables=[table.rows for table in job.request.tables],
+                known_token_ids=job.request.tokens,
             )
             for job, end in scheduled
         ]

@@ -14,7 +14,12 @@ from octavo.engine.tiny_models import build_tiny_model, save_tiny_model
 from octavo.errors import UnsupportedModelError
 from octavo.specs import CircularBufferSpec, MLAAttentionSpec
 
-sparse_families = pytest.mark.parametrize("family", ["glm5", "glm5_next"])
+sparse_families = pytest.mark.parametrize("family", ["glm5", "glm5_next", "qwen4_exp"])
+HIDES = {"qwen4_exp": "octavo.engine.attention.paged.hide_others"}
+"""Where what was not chosen is hidden, if not from attention over latents."""
+SIZES = {"glm5_next": ("index_kpool", "index_topk"), "qwen4_exp": ("indexer_compress_ratio", "indexer_budget")}
+"""Keys of configs: the tokens of a pool, and how many are chosen."""
+pooled_families = pytest.mark.parametrize("family", list(SIZES))
 
 
 @sparse_families
@@ -27,7 +32,8 @@ def test_an_indexer_that_is_called_for_parts_of_a_tile_chooses_the_same(family, 
 @sparse_families
 def test_what_an_indexer_chooses_counts(family, tmp_path, monkeypatch):
     """The tiny model's choices change its answers, so the comparisons would see wrong ones."""
-    monkeypatch.setattr("octavo.engine.attention.latent.hide_others", lambda chosen, mask, keys: mask)
+    hides = HIDES.get(family, "octavo.engine.attention.latent.hide_others")
+    monkeypatch.setattr(hides, lambda chosen, mask, keys: mask)
     with pytest.raises(NotAdmittedError, match="its tokens differ"):
         compare(family, tmp_path)
 
@@ -38,8 +44,10 @@ def test_what_an_indexer_chooses_counts(family, tmp_path, monkeypatch):
         ("glm5", (IndexPages, "write_keys")),
         ("glm5_next", (IndexPages, "write_keys")),
         ("glm5_next", (OpenPages, "write_open")),
+        ("qwen4_exp", (IndexPages, "write_keys")),
+        ("qwen4_exp", (OpenPages, "write_open")),
     ],
-    ids=["keys", "keys of pools", "open tokens"],
+    ids=["keys", "keys of pools", "open tokens", "keys of pools of heads", "open tokens of heads"],
 )
 def test_what_an_indexer_keeps_counts(family, write, tmp_path, monkeypatch):
     monkeypatch.setattr(*write, lambda *_: None)
@@ -68,16 +76,39 @@ def test_a_pool_has_one_key_and_its_tokens_wait_for_it_in_one_block(tmp_path):
     }
 
 
-@pytest.mark.parametrize(("size", "topk"), [(1, 24), (2, 30), (16, 48), (8, 8), (12, 36)])
-def test_pools_of_other_sizes(size, topk, tmp_path, monkeypatch):
-    name, own = TINY_MODELS["glm5_next"]
-    monkeypatch.setitem(TINY_MODELS, "glm5_next", (name, {**own, "index_kpool": size, "index_topk": topk}))
-    compare("glm5_next", tmp_path)
+def test_an_open_token_over_heads_has_its_rotation_beside_it(tmp_path):
+    save_tiny_model("qwen4_exp", tmp_path)
+    specs = load_model(tmp_path).kv_cache_specs(CacheGeometry(attention_block_size=16))
+    dtype = specs["layers.1.attention"].dtype
+    keys = MLAAttentionSpec(block_size=16, head_size=16, dtype=dtype, tokens_per_state=4)
+    rotation = 2 * 8  # cosines and sines of the half of a head that is rotated
+    waiting = CircularBufferSpec(
+        block_size=16, num_kv_heads=1, head_size=16 + rotation, dtype=dtype, tokens_per_state=4
+    )
+    assert {name: spec for name, spec in specs.items() if "indexer" in name} == {
+        f"layers.{layer}.indexer{suffix}": spec for layer in (1, 4) for suffix, spec in (("", keys), (".open", waiting))
+    }
 
 
-def test_an_indexer_reads_the_sequences_together_that_its_attention_does():
+@pooled_families
+@pytest.mark.parametrize("sizes", [(1, 24), (2, 30), (16, 48), (8, 8), (12, 36)])
+def test_pools_of_other_sizes(family, sizes, tmp_path, monkeypatch):
+    name, own = TINY_MODELS[family]
+    monkeypatch.setitem(TINY_MODELS, family, (name, {**own, **dict(zip(SIZES[family], sizes, strict=True))}))
+    compare(family, tmp_path)
+
+
+def test_pools_of_equal_scores(tmp_path, monkeypatch):
+    """With one head every second score is zero, and what is chosen of these must not depend on the step."""
+    name, own = TINY_MODELS["qwen4_exp"]
+    monkeypatch.setitem(TINY_MODELS, "qwen4_exp", (name, {**own, "indexer_n_heads": 1}))
+    compare("qwen4_exp", tmp_path)
+
+
+@pooled_families
+def test_an_indexer_reads_the_sequences_together_that_its_attention_does(family):
     """Its blocks are longer, as pools of 12 tokens end in none of eight, and one context is much the longest."""
-    model = CausalModel(build_tiny_model("glm5_next", index_kpool=12, index_topk=36), "glm5_next")
+    model = CausalModel(build_tiny_model(family, **dict(zip(SIZES[family], (12, 36), strict=True))), family)
     generator = torch.Generator().manual_seed(0)
     prompts = [torch.randint(3, VOCAB_SIZE, (number,), generator=generator).tolist() for number in (700, 40)]
 

@@ -22,7 +22,14 @@ from octavo.engine.tokenizer import load_tokenizer
 from octavo.engine.torch_dtypes import parse_dtype
 from octavo.errors import InputError, ModelConfigError
 from octavo.planning import read_model
-from octavo.specs import ChunkedLocalAttentionSpec, FullAttentionSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec
+from octavo.specs import (
+    ChunkedLocalAttentionSpec,
+    CircularBufferSpec,
+    FullAttentionSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
 
 KINDS = {
     "gemma3": [SlidingWindowSpec, SlidingWindowSpec, FullAttentionSpec] * 2,
@@ -32,6 +39,12 @@ KINDS = {
     "deepseek_v3": [MLAAttentionSpec] * 4,
     "kimi_linear": [MambaSpec] * 3 + [MLAAttentionSpec],
     "qwen3_next": [MambaSpec] * 3 + [FullAttentionSpec],
+    "qwen4_exp": [
+        MambaSpec,
+        *(FullAttentionSpec, MLAAttentionSpec, CircularBufferSpec),
+        *(MambaSpec, MambaSpec),
+        *(FullAttentionSpec, MLAAttentionSpec, CircularBufferSpec),
+    ],
     "falcon_h1": [FullAttentionSpec, MambaSpec] * 4,
 }
 
@@ -64,7 +77,7 @@ def test_a_checkpoint_is_never_cut_within_a_chunk_of_the_model(tmp_path):
     assert {s.block_size for s in small.values()} == {4, 8}
 
 
-@pytest.mark.parametrize("name", ["gpt_oss", "glm5_next"])
+@pytest.mark.parametrize("name", ["gpt_oss", "glm5_next", "qwen4_exp"])
 def test_no_matrix_of_a_tiny_model_has_one_number_throughout(name):
     """Hugging Face begins some with zeros, which would hide whatever they are multiplied with."""
     matrices = {name: weight for name, weight in build_tiny_model(name).named_parameters() if weight.dim() > 1}

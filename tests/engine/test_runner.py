@@ -43,15 +43,26 @@ class Tables:
         return [list(table.rows) for table in request.tables]
 
 
-@pytest.mark.parametrize("name", ["gemma2", "gpt_oss", "deepseek_v3", "llama4", "falcon_h1", "kimi_linear"])
+@pytest.mark.parametrize(
+    "name", ["gemma2", "gpt_oss", "deepseek_v3", "llama4", "falcon_h1", "kimi_linear", "qwen4_exp"]
+)
 def test_logits_of_all_positions(name):
     plain, runner = build_tiny_model(name), make_runner(name)
     tokens, rows = random_tokens(90), Tables(runner)[0]
     with torch.inference_mode():
         expected = plain(input_ids=torch.tensor([tokens])).logits[0]
-    first = ScheduledSequence(token_ids=tokens[:64], num_computed_tokens=0, block_tables=rows, wants_all_logits=True)
-    rest = ScheduledSequence(token_ids=tokens[64:], num_computed_tokens=64, block_tables=rows, wants_all_logits=True)
-    parts = [runner.run(StepBatch(sequences=[part])).all_positions[0] for part in (first, rest)]
+
+    def run(start, end):
+        scheduled = ScheduledSequence(
+            token_ids=tokens[start:end],
+            num_computed_tokens=start,
+            block_tables=rows,
+            known_token_ids=tokens,
+            wants_all_logits=True,
+        )
+        return runner.run(StepBatch(sequences=[scheduled])).all_positions[0]
+
+    parts = [run(0, 64), run(64, 90)]
     assert torch.cat(parts).sub(expected).abs().max() < 1e-3
 
 
@@ -83,7 +94,7 @@ def test_logits_come_in_the_order_of_the_batch(name):
         assert mixed.last[index].sub(alone.last[0]).abs().max() < 1e-3
 
 
-@pytest.mark.parametrize("name", ["qwen3_5", "bamba", "jamba", "glm5_next"])
+@pytest.mark.parametrize("name", ["qwen3_5", "bamba", "jamba", "glm5_next", "qwen4_exp"])
 def test_states_after_drafts_are_kept_one_by_one(name):
     """Whichever draft is the last accepted, its running page is where a sequence can go on from."""
     runner = make_runner(name, num_speculative_tokens=2)
@@ -99,6 +110,7 @@ def test_states_after_drafts_are_kept_one_by_one(name):
             token_ids=token_ids,
             num_computed_tokens=num_computed_tokens,
             block_tables=tables,
+            known_token_ids=[*tokens[:num_computed_tokens], *token_ids],
             num_draft_tokens=num_draft_tokens,
         )
         return runner.run(StepBatch(sequences=[scheduled])).last[0]
@@ -123,7 +135,7 @@ def test_bounds_on_a_call_change_no_token(name, monkeypatch):
     assert [job.generated for job in GreedyEngine(model).generate(prompts, 6)] == expected
 
 
-@pytest.mark.parametrize("name", ["gpt_oss", "qwen3_next", "deepseek_v3", "gemma2"])
+@pytest.mark.parametrize("name", ["gpt_oss", "qwen3_next", "qwen4_exp", "deepseek_v3", "gemma2"])
 def test_bfloat16(name):
     model = CausalModel(build_tiny_model(name).to(torch.bfloat16), name)
     engine = GreedyEngine(model)

@@ -19,6 +19,9 @@ class ScheduledSequence:
     num_computed_tokens: int
     block_tables: Sequence[Sequence[int]]
     """Per group of the plan, the rows of the request's block table. They are read during the step only."""
+    known_token_ids: Sequence[int] = ()
+    """All tokens of the sequence, at least up to the first to compute. They are read during the step only, and only by
+    models that look at the last ones before it."""
     num_draft_tokens: int = 0
     """The number of drafts at the end of `token_ids`. The recurrent state after the i-th token goes to the i-th running
     page, so that the one after the last accepted token can be picked. Without drafts only the last state is kept."""

@@ -43,6 +43,7 @@ class Forward:
                 token_ids=chunk.choice.blocks.tokens[chunk.start : chunk.end],
                 num_computed_tokens=chunk.start,
                 block_tables=[table.rows for table in chunk.choice.blocks.tables],
+                known_token_ids=chunk.choice.blocks.tokens,
                 wants_all_logits=chunk.choice.request.wants_prompt_logprobs,
             )
             for chunk in chunks

@@ -23,6 +23,7 @@ from octavo.engine.cache import (
     OpenPages,
     PackedRow,
     PooledReads,
+    StateKey,
     StatePages,
     StateStep,
     StateStepPlanner,
@@ -141,11 +142,18 @@ class ModelRunner:
                     pages=pages,
                     keys=tuple((state.name, state.index) for state in layer.states),
                     step=states[group_idx],
+                    known=self._known(row, layer),
                 )
                 for index, (group_idx, pages, layer) in self._states.items()
             },
             {index: self._index_reads(index, attention, open_rows) for index in self._indexers},
         )
+
+    def _known(self, row: PackedRow, layer: ModelLayer) -> Mapping[StateKey, torch.Tensor]:
+        if layer.earlier is None:
+            return {}
+        tokens = row.earlier_tokens(layer.earlier.number, layer.earlier.filler)
+        return {layer.earlier.key: tokens.to(self.model.device)}
 
     def _index_reads(
         self, layer: int, attention: Mapping[GroupIdx, AttentionStep], open_rows: Mapping[GroupIdx, torch.Tensor]

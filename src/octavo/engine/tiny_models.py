@@ -3,6 +3,7 @@
 Their weights, and so their logits, are spread widely: rounding does not change which token is the most likely.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ def tiny_text(name: str, **overrides: Any) -> dict[str, Any]:
 def build_tiny_model(name: str, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     """A model of a family, in float32, with Hugging Face's own attention. The same seed makes the same weights."""
     config = tiny_config(name, **overrides)
-    config.eos_token_id = None  # some families set their own instead, which is beyond a tiny vocabulary
+    # Where none is wanted some families set their own, which is beyond a tiny vocabulary.
+    config.eos_token_id = {**_own_of(name), **overrides}.get("eos_token_id")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = loader_of(config).from_config(config, dtype=torch.float32, attn_implementation="eager")
@@ -58,6 +60,10 @@ def build_tiny_model(name: str, *, seed: int = 0, **overrides: Any) -> PreTraine
     model.generation_config.pad_token_id = 0
     model.train(mode=False)
     return model
+
+
+def _own_of(name: str) -> Mapping[str, Any]:
+    return TINY_MODELS[name][1] if name in TINY_MODELS else COMPARISON.served[name].own
 
 
 def save_tiny_model(name: str, folder: Path, *, seed: int = 0, **overrides: Any) -> None:

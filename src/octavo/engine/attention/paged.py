@@ -4,21 +4,24 @@ import torch
 
 from octavo.engine.attention.context import LayerContext
 from octavo.engine.attention.kernels import ScoreRule, attend
+from octavo.engine.attention.selection import hide_others
 from octavo.engine.cache import AttentionPages, TileReads
 
 
 def attend_pages(queries: torch.Tensor, context: LayerContext, rule: ScoreRule) -> torch.Tensor:
     """Queries (1, heads, tokens, size) of the packed row; returns (1, tokens, heads, size of a value)."""
-    pages, step = context.pages, context.step
+    pages, selection = context.pages, context.selection
     assert isinstance(pages, AttentionPages)
     outputs = []
-    for single in step.singles:
+    for index, single in enumerate(context.step.singles):
         keys, values = pages.gather(single.rows, single.num_sequences)
         single_queries = queries[0, :, single.tokens].transpose(0, 1)[:, :, None]
-        outputs.append(attend(single_queries, keys, values, single.mask, rule)[None, :, :, 0])
-    for tile in step.tiles:
+        mask = single.mask if selection is None else hide_others(selection.singles[index], single.mask, keys)
+        outputs.append(attend(single_queries, keys, values, mask, rule)[None, :, :, 0])
+    for index, tile in enumerate(context.step.tiles):
         keys, values = _keys_and_values(pages, context, tile)
-        outputs.append(attend(queries[:, :, tile.tokens], keys, values, tile.mask, rule).transpose(1, 2))
+        mask = tile.mask if selection is None else hide_others(selection.tiles[index], tile.mask, keys)
+        outputs.append(attend(queries[:, :, tile.tokens], keys, values, mask, rule).transpose(1, 2))
     return join_outputs(outputs)
 
 

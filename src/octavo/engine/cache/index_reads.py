@@ -7,6 +7,7 @@ are short enough for their scores.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -28,6 +29,14 @@ class IndexPart:
     rows: torch.Tensor | None
     """The pages to read. None: the keys are those of this step, from `first` on."""
     first: int = 0
+
+    def cut(self, value: Any) -> Any:
+        """An argument (1, tokens of the packed row, ...) for this part: (sequences, queries, ...)."""
+        if isinstance(value, tuple):
+            return tuple([self.cut(one) for one in value])
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value[:, self.tokens].reshape(self.num_sequences, -1, *value.shape[2:])
 
 
 class IndexReads:

@@ -63,6 +63,10 @@ class PackedRow:
         """By token: the page of its sequence in a group that gives each sequence one."""
         return [p.sequence.block_tables[group_idx][0] for p in self.sequences for _ in range(p.num_tokens)]
 
+    def earlier_tokens(self, number: int, filler: int) -> torch.Tensor:
+        """(tokens, number): those right before each token in its sequence; `filler` stands before the first."""
+        return torch.cat([_earlier_tokens(packed, number, filler) for packed in self.sequences])
+
     def tokens_with_logits(self) -> tuple[list[int], list[slice]]:
         """The tokens of the row whose logits are wanted, and by index in the batch each sequence's part of them."""
         tokens: list[int] = []
@@ -72,6 +76,15 @@ class PackedRow:
             parts[packed.batch_index] = slice(len(tokens), len(tokens) + len(wanted))
             tokens += wanted
         return tokens, parts
+
+
+def _earlier_tokens(packed: PackedSequence, number: int, filler: int) -> torch.Tensor:
+    sequence, first = packed.sequence, max(0, packed.position - number)
+    known = sequence.known_token_ids[first : packed.position]
+    assert len(known) == packed.position - first, "the model looks at tokens that nobody told"
+    missing = [filler] * (number - len(known))
+    row = torch.tensor([*missing, *known, *sequence.token_ids[:-1]], device="cpu")
+    return row.unfold(0, number, 1)
 
 
 def pack(batch: StepBatch) -> PackedRow:

@@ -27,6 +27,14 @@ class StateSegment:
     in_place_row: int | None
     """The page of a single sequence that reads and writes the same one; otherwise None."""
 
+    def by_sequence(self, value: torch.Tensor) -> torch.Tensor:
+        """(tokens of the packed row, ...) to (sequences, tokens of each, ...)."""
+        return value[self.tokens].reshape(self.num_sequences, -1, *value.shape[1:])
+
+    def first_of_each(self, value: torch.Tensor) -> torch.Tensor:
+        """(tokens of the packed row, ...) to (sequences, ...): that of the first token."""
+        return self.by_sequence(value)[:, 0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateStep:

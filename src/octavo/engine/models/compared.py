@@ -35,7 +35,7 @@ _UNREAD = frozenset((
     "use_mamba_kernels", "use_mambapy", "use_mem_eff_path",
 ))  # fmt: skip
 """Keys that no forward pass without gradients reads, that only choose between kernels, or from which a config derives
-others (`full_attn_idxs` becomes `layer_types`)."""
+others (`full_attn_idxs` becomes `layer_types`). N-grams that begin with `eos_token_id` take it from the model."""
 
 _ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "silu", "swish")
 _EITHER = (False, True)

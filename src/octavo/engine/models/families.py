@@ -33,6 +33,7 @@ NAMED = MappingProxyType(
         "qwen3": "Qwen3",
         "qwen3_5_text": "Qwen3.5",
         "qwen3_next": "Qwen3-Next",
+        "qwen4_exp_text": "Qwen3.8",
         "zamba2": "Zamba2",
     }
 )

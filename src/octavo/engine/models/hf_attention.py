@@ -39,10 +39,10 @@ def _attention(
 ) -> tuple[torch.Tensor, None]:
     rule = ScoreRule(scale=scaling, softcap=softcap, sinks=s_aux)
     weights = getattr(module, "octavo_latent_weights", None)
+    context = replace(key, selection=attention_mask if isinstance(attention_mask, Selection) else indices)
     if weights is not None:
-        chosen = attention_mask if isinstance(attention_mask, Selection) else indices
-        return attend_latents(query, replace(key, selection=chosen), weights, rule), None
-    return attend_pages(query, key, rule), None
+        return attend_latents(query, context, weights, rule), None
+    return attend_pages(query, context, rule), None
 
 
 def _keep_latents(module: Any) -> None:

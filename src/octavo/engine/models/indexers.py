@@ -7,14 +7,17 @@ that were made before.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import pad
+from transformers import PreTrainedModel
 
 from octavo.engine.attention import Selection
 from octavo.engine.cache import IndexPart, MakeKeys, PooledReads
+from octavo.engine.models.head_indexers import HeadChooser, PlainMask, is_over_heads, rotated_size
 from octavo.engine.models.step_cache import StepCache
 
 _MASK = "attention_mask"
@@ -25,19 +28,48 @@ _NO_MASK = torch.empty(1, 1, 0, 0)
 
 def run_indexers_by_part(model: nn.Module) -> set[int]:
     """Wraps all indexers of the model; returns the indices of their layers."""
-    for module in model.modules():
-        if hasattr(module, "indexer"):
-            module.register_forward_pre_hook(_give_mask, with_kwargs=True)
+    attentions: list[Any] = [module for module in model.modules() if hasattr(module, "indexer")]
+    for attention in attentions:
+        mask = PlainMask() if is_over_heads(attention.indexer) else _NO_MASK
+        attention.register_forward_pre_hook(_give(mask), with_kwargs=True)
     indexers: list[Any] = [module for module in model.modules() if _keeps_keys(module)]
     for indexer in indexers:
         indexer.forward = _by_part(indexer)
     return {indexer.layer_idx for indexer in indexers}
 
 
-def pool_sizes(model: nn.Module) -> dict[int, int]:
-    """By layer with an indexer that scores pools: the tokens of a pool."""
-    indexers: list[Any] = [module for module in model.modules() if _scores_pools(module)]
-    return {indexer.layer_idx: int(indexer.index_kpool) for indexer in indexers}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolShape:
+    """What an indexer keeps that scores pools of tokens."""
+
+    num_tokens: int
+    key_size: int
+    open_size: int
+    """What is kept of each token until its pool is closed."""
+
+
+def choosing_layers(model: nn.Module) -> set[int]:
+    """Those whose indexer chooses for attention over heads, and not over latents."""
+    indexers: list[Any] = [module for module in model.modules() if is_over_heads(module)]
+    return {indexer.layer_idx for indexer in indexers}
+
+
+def pool_shapes(model: PreTrainedModel) -> dict[int, PoolShape]:
+    """By layer with an indexer that scores pools."""
+    config = model.config.get_text_config(decoder=True)
+    indexers: list[Any] = [module for module in model.modules() if _keeps_keys(module)]
+    found = {indexer.layer_idx: _find_pool_shape(indexer, config) for indexer in indexers}
+    return {layer: shape for layer, shape in found.items() if shape is not None}
+
+
+def _find_pool_shape(indexer: Any, config: Any) -> PoolShape | None:
+    if is_over_heads(indexer):
+        size, num_rotated = int(indexer.index_head_dim), rotated_size(config)
+        return PoolShape(num_tokens=indexer.compress_ratio, key_size=size, open_size=size + 2 * num_rotated)
+    if _scores_pools(indexer):
+        size = int(indexer.head_dim)  # of a key, and of its gates
+        return PoolShape(num_tokens=indexer.index_kpool, key_size=size, open_size=2 * size)
+    return None
 
 
 def _keeps_keys(module: nn.Module) -> bool:
@@ -48,13 +80,19 @@ def _scores_pools(module: nn.Module) -> bool:
     return hasattr(module, _MAKE_POOLS)
 
 
-def _give_mask(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    return args, {**kwargs, _MASK: _NO_MASK}
+def _give(mask: object) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    return lambda _, args, kwargs: (args, {**kwargs, _MASK: mask})
+
+
+def _chooser_of(indexer: Any) -> "_Chooser | HeadChooser":
+    if is_over_heads(indexer):
+        return HeadChooser(indexer)
+    return _PoolChooser(indexer) if _scores_pools(indexer) else _Chooser(indexer)
 
 
 def _by_part(indexer: Any) -> Callable[..., Selection]:
     signature = inspect.signature(indexer.forward)
-    choose = _PoolChooser(indexer) if _scores_pools(indexer) else _Chooser(indexer)
+    choose = _chooser_of(indexer)
 
     def run(*args: Any, **kwargs: Any) -> Selection:
         given = signature.bind(*args, **kwargs).arguments
@@ -69,7 +107,7 @@ def _by_part(indexer: Any) -> Callable[..., Selection]:
 
         return Selection(
             singles=[run_read([part]) for part in reads.singles()],
-            tiles=[run_read(parts) for parts in reads.tiles(indexer.n_heads)],
+            tiles=[run_read(parts) for parts in reads.tiles(choose.num_heads)],
         )
 
     return run
@@ -85,7 +123,8 @@ class _Chooser:
     """Calls an indexer for one part."""
 
     def __init__(self, indexer: Any) -> None:
-        self.most = indexer.index_topk
+        self.num_heads: int = indexer.n_heads
+        self.most: int = indexer.index_topk
         """A query that sees no more tokens chooses all."""
         self._forward = indexer.forward
 
@@ -95,7 +134,7 @@ class _Chooser:
         return chosen.long()
 
     def _arguments(self, part: IndexPart, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {**{name: _of_part(value, part) for name, value in given.items() if name != _MASK}, _MASK: part.mask}
+        return {**{name: part.cut(value) for name, value in given.items() if name != _MASK}, _MASK: part.mask}
 
 
 class _PoolChooser(_Chooser):
@@ -154,12 +193,3 @@ class _PoolCache:
         """Takes what is known of the part's tokens. Returns only whether each token is seen, which comes last."""
         self.pools = self._reads.exchange_pools(packed_states[..., :-1], self._make_keys)
         return self.keys
-
-
-def _of_part(value: Any, part: IndexPart) -> Any:
-    """An argument (1, tokens of the packed row, ...) for one part: (sequences, queries, ...)."""
-    if isinstance(value, tuple):
-        return tuple([_of_part(one, part) for one in value])
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value[:, part.tokens].reshape(part.num_sequences, -1, *value.shape[2:])

@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 
+from octavo.engine.cache import StateKey
 from octavo.engine.torch_dtypes import cache_dtype
 from octavo.specs import (
     AttentionSpec,
@@ -110,6 +111,16 @@ class StateTensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierTokens:
+    """The last tokens before those of a step, which a layer asks for as if they were a state. No page holds them."""
+
+    key: StateKey
+    number: int
+    filler: int
+    """Stands before the first token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLayer:
     """What one layer keeps: attention, state, both or nothing (a layer that shares another's keys and values)."""
 
@@ -117,6 +128,7 @@ class ModelLayer:
     attention: AttentionShape | None
     states: tuple[StateTensor, ...]
     indexer: IndexerShape | None = None
+    earlier: EarlierTokens | None = None
 
     @property
     def attention_name(self) -> str:

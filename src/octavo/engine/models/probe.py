@@ -7,8 +7,9 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionCacheLayerMixin
 
-from octavo.engine.models.indexers import pool_sizes
-from octavo.engine.models.layers import AttentionShape, IndexerShape, ModelLayer, StateTensor
+from octavo.engine.models.indexers import PoolShape, choosing_layers, pool_shapes
+from octavo.engine.models.layers import AttentionShape, EarlierTokens, IndexerShape, ModelLayer, StateTensor
+from octavo.engine.models.ngrams import find_ngrams
 from octavo.engine.models.step_cache import cache_argument
 from octavo.errors import UnsupportedModelError
 
@@ -30,20 +31,23 @@ def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
         raise UnsupportedModelError(f"{config.model_type} cannot compute {len(tokens[0])} tokens: {error}") from error
     kinds = getattr(config, "layer_types", None) or ()
     latent_layers = {m.layer_idx for m in model.modules() if hasattr(m, "expand_kv")}
-    pools = pool_sizes(model)
+    pools, ngrams = pool_shapes(model), find_ngrams(model)
     layers = tuple(
         ModelLayer(
             index=index,
             attention=_attention_shape(layer, index, kinds, is_latent=index in latent_layers),
-            states=_state_tensors(layer),
+            states=_state_tensors(layer, index, ngrams.get(index)),
             indexer=_indexer_shape(layer, pools.get(index)),
+            earlier=ngrams.get(index),
         )
         for index, layer in enumerate(cache.layers)
     )
     if not any(layer.attention or layer.states for layer in layers):
         raise UnsupportedModelError(f"{config.model_type}: no layer stored anything in Hugging Face's cache")
+    choosing = choosing_layers(model)
     for layer in layers:
-        if layer.indexer is not None and (layer.attention is None or layer.attention.reach != "latent"):
+        is_latent = layer.attention is not None and layer.attention.reach == "latent"
+        if layer.indexer is not None and not is_latent and layer.index not in choosing:
             raise UnsupportedModelError(
                 f"layer {layer.index} has an indexer without latents, which no served family has"
             )
@@ -76,26 +80,31 @@ def _attention_shape(layer: Any, index: int, kinds: Sequence[str], *, is_latent:
     )
 
 
-def _indexer_shape(layer: Any, pool_size: int | None) -> IndexerShape | None:
+def _indexer_shape(layer: Any, pool: PoolShape | None) -> IndexerShape | None:
     keys = getattr(layer, "indexer_keys", None)
     if keys is None:
         return None
-    if pool_size is None:
+    if pool is None:
         return IndexerShape(key_size=keys.shape[-1], dtype=keys.dtype)
-    open_size = keys.shape[-1] - 1  # of each token a key, its gates, and last whether it is no padding
-    return IndexerShape(key_size=open_size // 2, dtype=keys.dtype, tokens_per_key=pool_size, open_size=open_size)
+    return IndexerShape(
+        key_size=pool.key_size, dtype=keys.dtype, tokens_per_key=pool.num_tokens, open_size=pool.open_size
+    )
 
 
-def _state_tensors(layer: Any) -> tuple[StateTensor, ...]:
+def _state_tensors(layer: Any, index: int, earlier: EarlierTokens | None) -> tuple[StateTensor, ...]:
     if not isinstance(layer, LinearAttentionCacheLayerMixin):
         return ()
     stored: tuple[tuple[Literal["conv", "recurrent"], Any], ...] = (
         ("conv", layer.conv_states),
         ("recurrent", layer.recurrent_states),
     )
-    return tuple(
+    tensors = tuple(
         StateTensor(name=name, index=state_index, shape=tuple(tensor.shape[1:]), dtype=tensor.dtype)
-        for name, tensors in stored
-        for state_index, tensor in tensors.items()
-        if tensor is not None
+        for name, of_name in stored
+        for state_index, tensor in of_name.items()
+        if tensor is not None and not (earlier is not None and (name, state_index) == earlier.key)
     )
+    for tensor in tensors:
+        if not tensor.dtype.is_floating_point:
+            raise UnsupportedModelError(f"layer {index} keeps whole numbers in its state, which no served family does")
+    return tensors

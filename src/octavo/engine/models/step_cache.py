@@ -6,9 +6,12 @@ which the model carries to its attention function. Recurrent layers run segment 
 """
 
 import inspect
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import nn
@@ -34,6 +37,9 @@ class LayerState:
     pages: StatePages
     keys: tuple[StateKey, ...]
     step: StateStep
+    known: Mapping[StateKey, torch.Tensor]
+    """(tokens of the packed row, size) by key: what the model asks for as a state before each token, and that no page
+    holds."""
 
 
 def cache_argument(model: nn.Module) -> str:
@@ -66,6 +72,8 @@ class StepCache:
         self._states = states
         self._indexers = indexers
         self._bound: BoundStates | None = None
+        self.layers: Mapping[int, Any] = defaultdict(lambda: SimpleNamespace(indexer_position_ids=None))
+        """Where a model keeps all positions so far: here each step has its own alone."""
 
     # ---- attention -----------------------------------------------------------------------------------------------
 
@@ -98,7 +106,8 @@ class StepCache:
     def bound(self, layer_idx: int, segment: StateSegment) -> Iterator[None]:
         """While it is open, a mixer computes this segment and reads and writes the states of its sequences."""
         layer = self._states[layer_idx]
-        self._bound = BoundStates(layer.pages, layer.keys, segment)
+        known = {key: segment.first_of_each(tensor) for key, tensor in layer.known.items()}
+        self._bound = BoundStates(layer.pages, layer.keys, segment, known)
         yield
         self._bound.write_back()
         self._bound = None
