@@ -24,7 +24,7 @@ def prompts_with_ends():
     lengths = (1, 2, 3, 4, 5, 18, 31, 64, 90)
     prompts = [torch.randint(EOS, EOS + 9, (length,), generator=generator).tolist() for length in lengths]
     assert all(EOS in prompt for prompt in prompts[5:])
-    return [*prompts, [EOS], [EOS, 7], [7, EOS], [7, EOS, EOS]]
+    return [*prompts, [EOS, 7], [7, EOS, EOS]]
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,8 @@ def prompts_with_ends():
         {"ngram_size": 2, "heads_per_ngram": 4},
         {"ngram_size": 5, "ple_embed_dim": 64, "ple_conv_kernel_size": 2},
         {"eos_token_id": [EOS + 1, EOS]},
-        {"ple_layer_ids": [3]},
+        {"ple_layer_ids": [3], "output_gate_type": "sigmoid", "norm_topk_prob": False, "attention_bias": True},
         {"ple_layer_ids": []},
-        {"output_gate_type": "sigmoid", "norm_topk_prob": False, "attention_bias": True},
     ],
     ids=lambda own: ", ".join(own) or "as it is",
 )
