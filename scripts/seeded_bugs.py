@@ -68,7 +68,7 @@ ENGINE_BUGS = (
     Bug(
         name="stale state: states of a batch are not written back",
         file="engine/cache/bound_states.py",
-        right="tensor.index_copy_(0, self._segment.write_rows, self._states[key].to(tensor.dtype))",
+        right="tensor.index_copy_(0, self._segment.write_rows, state.to(tensor.dtype))",
         wrong="tensor.index_select(0, self._segment.write_rows)",
         tests=STATE,
     ),
