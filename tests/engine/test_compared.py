@@ -87,6 +87,25 @@ def test_unknown_keys_are_refused(name, key, value):
         check_compared(family, Altered(config, key, value))
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("deepseek_v4", "compress_rates", {"compressed_sparse_attention": 4}),
+        ("deepseek_v4", "compress_rates", {"compressed_sparse_attention": 4, "a_new_kind": 8}),
+        (
+            "deepseek_v4",
+            "compress_rates",
+            {"compressed_sparse_attention": 4, "heavily_compressed_attention": "128"},
+        ),
+        ("gemma4", "per_layer_config", {"1": 7}),
+    ],
+)
+def test_what_is_by_name_has_the_names_and_the_types_that_were_compared(name, key, value):
+    family, config = tiny_text_config(name)
+    with pytest.raises(UnsupportedModelError, match=f"{key} = "):
+        check_compared(family, Altered(config, key, value))
+
+
 ROPES = {
     "dynamic": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0},
     "longrope": {
@@ -176,6 +195,14 @@ def test_the_models_that_ship_are_taken(file):
         ("granite_hybrid", {"position_embedding_type": None, "mamba_proj_bias": True}),
         ("falcon_h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": False, "projectors_bias": True}),
         ("lfm2", {"conv_bias": True}),
+        (
+            "deepseek_v4",
+            {
+                "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+                "compress_rates": {"compressed_sparse_attention": 8, "heavily_compressed_attention": 16},
+                "layer_types": ["heavily_compressed_attention"] * 2 + ["compressed_sparse_attention"] * 2,
+            },
+        ),
     ],
 )
 def test_what_else_is_taken_was_compared(tmp_path, name, change):

@@ -22,7 +22,10 @@ from octavo.engine.cache import (
     LatentPages,
     OpenPages,
     PackedRow,
+    Place,
     PooledReads,
+    RecordPages,
+    SharedPages,
     StateKey,
     StatePages,
     StateStep,
@@ -34,7 +37,13 @@ from octavo.engine.models.step_cache import LayerState, StepCache
 from octavo.errors import PlanError
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.planning import KVCacheConfig
-from octavo.specs import AttentionSpec, CircularBufferSpec, KVCacheSpec, MambaSpec, MLAAttentionSpec
+from octavo.specs import (
+    AttentionSpec,
+    CircularBufferSpec,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowMLASpec,
+)
 
 
 class ModelRunner:
@@ -55,6 +64,7 @@ class ModelRunner:
         self._indexers: dict[int, tuple[GroupIdx, IndexPages]] = {}
         self._open: dict[int, tuple[GroupIdx, OpenPages]] = {}
         """By layer whose indexer makes one key of several tokens: where these wait for it."""
+        self._records = RecordPages(self.pages, model.dtype, model.device)
         homes = {name: index for index, group in enumerate_groups(config.groups) for name in group.layer_names}
         for layer in model.layers:
             self._bind(layer, homes)
@@ -98,6 +108,8 @@ class ModelRunner:
             assert isinstance(spec, AttentionSpec)
             if isinstance(spec, MLAAttentionSpec):
                 self._attention[layer.index] = group_idx, LatentPages(self.pages, group_idx, offset, spec)
+            elif isinstance(spec, SlidingWindowMLASpec):
+                self._attention[layer.index] = group_idx, SharedPages(self.pages, group_idx, offset, spec)
             else:
                 self._attention[layer.index] = group_idx, AttentionPages(self.pages, group_idx, offset, spec)
         if layer.indexer is not None:
@@ -112,8 +124,11 @@ class ModelRunner:
             group_idx, offset, spec = self._place(layer.state_name, homes)
             assert isinstance(spec, MambaSpec)
             self._states[layer.index] = group_idx, StatePages(self.pages, group_idx, offset, spec), layer
+        for name in layer.records:
+            of_records, of_open = (self._place(full, homes) for full in layer.names_of_records(name))
+            self._records.add(layer.index, name, of_records, of_open, self._attention[layer.index][0])
 
-    def _place(self, name: str, homes: Mapping[str, GroupIdx]) -> tuple[GroupIdx, int, KVCacheSpec]:
+    def _place(self, name: str, homes: Mapping[str, GroupIdx]) -> Place:
         if name not in homes:
             raise PlanError(f"the plan has no layer {name!r}; it was made for another model")
         group = self.config.groups[homes[name]]
@@ -147,6 +162,7 @@ class ModelRunner:
                 for index, (group_idx, pages, layer) in self._states.items()
             },
             {index: self._index_reads(index, attention, open_rows) for index in self._indexers},
+            self._records.begin_step(row, attention),
         )
 
     def _known(self, row: PackedRow, layer: ModelLayer) -> Mapping[StateKey, torch.Tensor]:

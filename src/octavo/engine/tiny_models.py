@@ -26,6 +26,9 @@ _CHAT_TEMPLATE = (
 )
 """With tool calls as Hermes and Qwen write them."""
 
+_EXPERTS_OF_TOKENS = "tid2eid"
+"""DeepSeek V4's first layers have a table that names the experts of each token."""
+
 
 def tiny_config(name: str, **overrides: Any) -> PreTrainedConfig:
     """The config of a tiny model: one of `TINY_MODELS`, or of a family that a comparison has admitted. `overrides` are
@@ -86,6 +89,9 @@ def _disturb_uniform(model: PreTrainedModel) -> None:
         is_uniform = parameter.dim() == 1 or bool((parameter == parameter.flatten()[0]).all())
         if is_uniform and "A_log" not in name and "dt" not in name:
             parameter.data += 0.1 * torch.randn_like(parameter)
+    for name, buffer in model.named_buffers():
+        if name.endswith(_EXPERTS_OF_TOKENS):
+            buffer.random_(0, model.config.n_routed_experts)
 
 
 def _byte_tokenizer() -> PreTrainedTokenizerFast:

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import torch
 
+from octavo.engine.attention.seen_records import JoinedByModel, SeenRecords
 from octavo.engine.attention.selection import Selection
 from octavo.engine.cache import AttentionPages, AttentionStep, LatentPages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerContext:
+class LayerContext(JoinedByModel):
     """The step's keys and values of one layer, and the reads of earlier ones from its pages.
 
     A model carries it from its cache update to its attention, in the place of keys and values; layers that share the
@@ -24,6 +25,9 @@ class LayerContext:
     """(1, heads, tokens, size); rotated keys for latent attention."""
     selection: Selection | None = None
     """What an indexer has chosen; the other tokens are hidden."""
+
+    records: SeenRecords | None = None
+    """What is seen beside the tokens."""
 
     @property
     def shape(self) -> torch.Size:

@@ -55,7 +55,7 @@ def _attend_by_hand(
         scores = torch.tanh(scores / rule.softcap) * rule.softcap
     scores = scores + (causal_mask(scores) if mask is None else mask)
     if rule.sinks is not None:
-        sinks = rule.sinks.to(scores.dtype).view(1, heads, 1, 1).expand(sequences, heads, tokens, 1)
+        sinks = rule.sinks.view(1, heads, 1, 1).expand(sequences, heads, tokens, 1)
         scores = torch.cat((scores, sinks), -1)
     weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)[..., : keys.shape[2]]
     return (weights.reshape(*grouped, -1) @ values).view(sequences, heads, tokens, -1)

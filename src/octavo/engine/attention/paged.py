@@ -4,24 +4,29 @@ import torch
 
 from octavo.engine.attention.context import LayerContext
 from octavo.engine.attention.kernels import ScoreRule, attend
+from octavo.engine.attention.seen_records import Seen
 from octavo.engine.attention.selection import hide_others
 from octavo.engine.cache import AttentionPages, TileReads
 
 
 def attend_pages(queries: torch.Tensor, context: LayerContext, rule: ScoreRule) -> torch.Tensor:
     """Queries (1, heads, tokens, size) of the packed row; returns (1, tokens, heads, size of a value)."""
-    pages, selection = context.pages, context.selection
+    pages, step, selection, records = context.pages, context.step, context.selection, context.records
     assert isinstance(pages, AttentionPages)
     outputs = []
-    for index, single in enumerate(context.step.singles):
+    for index, single in enumerate(step.singles):
         keys, values = pages.gather(single.rows, single.num_sequences)
-        single_queries = queries[0, :, single.tokens].transpose(0, 1)[:, :, None]
         mask = single.mask if selection is None else hide_others(selection.singles[index], single.mask, keys)
-        outputs.append(attend(single_queries, keys, values, mask, rule)[None, :, :, 0])
-    for index, tile in enumerate(context.step.tiles):
+        seen: Seen = keys, values, mask
+        seen = seen if records is None else records.join_single(index, seen)
+        single_queries = queries[0, :, single.tokens].transpose(0, 1)[:, :, None]
+        outputs.append(attend(single_queries, *seen, rule)[None, :, :, 0])
+    for index, tile in enumerate(step.tiles):
         keys, values = _keys_and_values(pages, context, tile)
         mask = tile.mask if selection is None else hide_others(selection.tiles[index], tile.mask, keys)
-        outputs.append(attend(queries[:, :, tile.tokens], keys, values, mask, rule).transpose(1, 2))
+        seen = keys, values, mask
+        seen = seen if records is None else records.join_tile(index, seen)
+        outputs.append(attend(queries[:, :, tile.tokens], *seen, rule).transpose(1, 2))
     return join_outputs(outputs)
 
 

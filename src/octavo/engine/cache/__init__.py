@@ -3,10 +3,14 @@
 from octavo.engine.cache.attention_step import AttentionStep, AttentionStepPlanner, SingleReads, TileReads
 from octavo.engine.cache.bound_states import BoundStates, StateKey
 from octavo.engine.cache.index_reads import IndexPart, IndexReads
-from octavo.engine.cache.layer_pages import AttentionPages, IndexPages, LatentPages, OpenPages, StatePages
+from octavo.engine.cache.layer_pages import AttentionPages, IndexPages, LatentPages, OpenPages, SharedPages, StatePages
 from octavo.engine.cache.packing import PackedRow, PackedSequence, pack
 from octavo.engine.cache.pages import DevicePages
 from octavo.engine.cache.pooled_reads import MakeKeys, PooledReads
+from octavo.engine.cache.record_pages import Place, RecordPages
+from octavo.engine.cache.record_reads import RecordReads
+from octavo.engine.cache.record_step import RecordStep, RecordStepPlanner
+from octavo.engine.cache.records import Records
 from octavo.engine.cache.state_step import StateSegment, StateStep, StateStepPlanner
 
 __all__ = [
@@ -23,7 +27,14 @@ __all__ = [
     "OpenPages",
     "PackedRow",
     "PackedSequence",
+    "Place",
     "PooledReads",
+    "RecordPages",
+    "RecordReads",
+    "RecordStep",
+    "RecordStepPlanner",
+    "Records",
+    "SharedPages",
     "SingleReads",
     "StateKey",
     "StatePages",

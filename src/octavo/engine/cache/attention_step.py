@@ -83,7 +83,7 @@ class AttentionStepPlanner:
         return AttentionStep(
             write_rows=self._tensor([page for packed in row.sequences for page in self._pages_written(packed)]),
             write_slots=(row.positions % self._block_size).to(self._device),
-            new_rows=tuple(page for packed in row.sequences for page in self._pages_begun(packed)),
+            new_rows=tuple(page for p in row.sequences for page in p.pages_begun(self._group_idx, self._block_size)),
             singles=tuple(self._single_reads(row.singles)),
             tiles=tuple(tile for packed in row.chunks for tile in self._tiles(packed)),
         )
@@ -95,12 +95,6 @@ class AttentionStepPlanner:
         pages = [page for page in self._pages(packed, packed.position, packed.end_position) for _ in self._slots]
         skipped = packed.position % self._block_size
         return pages[skipped : skipped + packed.num_tokens]
-
-    def _pages_begun(self, packed: PackedSequence) -> Sequence[int]:
-        """The page of a block that begins among these tokens and ends after them, if there is one."""
-        last_block, num_used = divmod(packed.end_position, self._block_size)
-        is_begun = num_used and last_block * self._block_size >= packed.position
-        return (self._table(packed)[last_block],) if is_begun else ()
 
     # ---- sequences with one token --------------------------------------------------------------------------------
 

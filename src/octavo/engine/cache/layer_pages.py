@@ -52,6 +52,17 @@ class AttentionPages(TokenPages):
         return keys.transpose(1, 2), values.transpose(1, 2)
 
 
+class SharedPages(AttentionPages):
+    """Keys of one layer, of one head, that are its values too."""
+
+    def write(self, rows: torch.Tensor, slots: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> None:
+        super().write(rows, slots, first, second[..., :0])
+
+    def gather(self, rows: torch.Tensor, num_sequences: int) -> tuple[torch.Tensor, torch.Tensor]:
+        keys = self.gather_joined(rows, num_sequences)[:, None]
+        return keys, keys
+
+
 class LatentPages(TokenPages):
     """Latents of one layer with their rotated keys. Its spec counts them as one vector."""
 

@@ -7,6 +7,7 @@ Sequences with equally many tokens are sorted by context, the longest first. So 
 neighbours: recurrent layers batch equally many tokens, and single tokens attend to contexts of nearly equal length.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -40,6 +41,12 @@ class PackedSequence:
     @property
     def end_position(self) -> int:
         return self.position + self.num_tokens
+
+    def pages_begun(self, group_idx: GroupIdx, block_size: int) -> Sequence[int]:
+        """The page of a block that begins among these tokens and ends after them, if there is one."""
+        last_block, num_used = divmod(self.end_position, block_size)
+        is_begun = num_used and last_block * block_size >= self.position
+        return (self.sequence.block_tables[group_idx][last_block],) if is_begun else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

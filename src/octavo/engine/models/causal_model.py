@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from octavo.engine.models.compressors import run_compressors_by_row
 from octavo.engine.models.hf_attention import use_paged_attention
 from octavo.engine.models.indexers import run_indexers_by_part
 from octavo.engine.models.layers import CacheGeometry, ModelLayer
@@ -39,6 +40,8 @@ class CausalModel:
         use_paged_attention(model)
         self._check_asked("state", [layer.index for layer in self.layers if layer.states], run_mixers_by_segment(model))
         self._check_asked("index", [layer.index for layer in self.layers if layer.indexer], run_indexers_by_part(model))
+        recorded = [layer.index for layer in self.layers if layer.records]
+        self._check_asked("records", recorded, run_compressors_by_row(model))
 
     def _check_asked(self, kept: str, layers: Sequence[int], wrapped: Container[int]) -> None:
         missed = [layer for layer in layers if layer not in wrapped]

@@ -123,10 +123,17 @@ def _is_compared(key: str, value: object, compared: Mapping[str, Any]) -> bool:
     if value is None or known is None:
         return value is known or (key in _MAY_BE_ABSENT and (value is None or _is_number(value)))
     if isinstance(known, Mapping):
-        return isinstance(value, Mapping) and all(set(own) <= _SIZES_OF_A_LAYER for own in value.values())
+        return isinstance(value, Mapping) and _has_sizes(value, known)
     if isinstance(known, list):
         return isinstance(value, list) and ((_are_numbers(value) and _are_numbers(known)) or set(value) <= set(known))
     return value == known or (_is_number(value) and _is_number(known))
+
+
+def _has_sizes(value: Mapping[str, object], known: Mapping[str, object]) -> bool:
+    """Numbers by the names that were compared, or sizes of single layers."""
+    if known and _are_numbers([*known.values()]):
+        return value.keys() == known.keys() and _are_numbers([*value.values()])
+    return all(isinstance(own, Mapping) and set(own) <= _SIZES_OF_A_LAYER for own in value.values())
 
 
 def _check_rope(model_type: str, key: str, rope: object) -> None:

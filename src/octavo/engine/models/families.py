@@ -14,6 +14,7 @@ NAMED = MappingProxyType(
     {
         "bamba": "Bamba",
         "deepseek_v3": "DeepSeek-V3",
+        "deepseek_v4": "DeepSeek-V4",
         "falcon_h1": "Falcon-H1",
         "gemma2": "Gemma 2",
         "gemma3_text": "Gemma 3",

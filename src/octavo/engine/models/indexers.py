@@ -28,7 +28,7 @@ _NO_MASK = torch.empty(1, 1, 0, 0)
 
 def run_indexers_by_part(model: nn.Module) -> set[int]:
     """Wraps all indexers of the model; returns the indices of their layers."""
-    attentions: list[Any] = [module for module in model.modules() if hasattr(module, "indexer")]
+    attentions: list[Any] = [module for module in model.modules() if _hands_mask_to_indexer(module)]
     for attention in attentions:
         mask = PlainMask() if is_over_heads(attention.indexer) else _NO_MASK
         attention.register_forward_pre_hook(_give(mask), with_kwargs=True)
@@ -70,6 +70,10 @@ def _find_pool_shape(indexer: Any, config: Any) -> PoolShape | None:
         size = int(indexer.head_dim)  # of a key, and of its gates
         return PoolShape(num_tokens=indexer.index_kpool, key_size=size, open_size=2 * size)
     return None
+
+
+def _hands_mask_to_indexer(module: nn.Module) -> bool:
+    return hasattr(module, "indexer") and _MASK in inspect.signature(type(module).forward).parameters
 
 
 def _keeps_keys(module: nn.Module) -> bool:

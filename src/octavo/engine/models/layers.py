@@ -1,11 +1,13 @@
 """What each layer of a model keeps, and the specs that tell the planner."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 
 from octavo.engine.cache import StateKey
+from octavo.engine.models.record_shape import RecordShape
 from octavo.engine.torch_dtypes import cache_dtype
 from octavo.specs import (
     AttentionSpec,
@@ -15,6 +17,7 @@ from octavo.specs import (
     KVCacheSpec,
     MambaSpec,
     MLAAttentionSpec,
+    SlidingWindowMLASpec,
     SlidingWindowSpec,
     ceil_div,
 )
@@ -45,6 +48,7 @@ class AttentionShape:
     num_kv_heads: int
     key_size: int
     value_size: int
+    """Zero where keys are values too."""
     dtype: torch.dtype
     reach_tokens: int = 0
     """The length of the window or of the chunk of attention."""
@@ -53,6 +57,10 @@ class AttentionShape:
         dtype = cache_dtype(self.dtype)
         if self.reach == "latent":
             return MLAAttentionSpec(block_size=block_size, head_size=self.key_size + self.value_size, dtype=dtype)
+        if not self.value_size:
+            return SlidingWindowMLASpec(
+                block_size=block_size, head_size=self.key_size, dtype=dtype, sliding_window=self.reach_tokens
+            )
         shape = {
             "block_size": block_size,
             "num_kv_heads": self.num_kv_heads,
@@ -129,6 +137,8 @@ class ModelLayer:
     states: tuple[StateTensor, ...]
     indexer: IndexerShape | None = None
     earlier: EarlierTokens | None = None
+    records: Mapping[str, RecordShape] = field(default_factory=dict)
+    """By the name that its compressors use."""
 
     @property
     def attention_name(self) -> str:
@@ -146,6 +156,11 @@ class ModelLayer:
     def state_name(self) -> str:
         return f"layers.{self.index}.state"
 
+    def names_of_records(self, name: str) -> tuple[str, str]:
+        """Of the records, and of the tokens that wait for theirs."""
+        of_records = f"layers.{self.index}.{name}"
+        return of_records, f"{of_records}.open"
+
     def specs(self, geometry: CacheGeometry, tokens_per_chunk: int) -> dict[str, KVCacheSpec]:
         specs: dict[str, KVCacheSpec] = {}
         if self.attention is not None:
@@ -154,6 +169,8 @@ class ModelLayer:
             specs[self.indexer_name] = self.indexer.spec(geometry.attention_block_size)
             if self.indexer.open_size:
                 specs[self.open_name] = self.indexer.open_spec(geometry.attention_block_size)
+        for name, records in self.records.items():
+            specs |= zip(self.names_of_records(name), records.specs(geometry.attention_block_size), strict=True)
         if self.states:
             specs[self.state_name] = MambaSpec(
                 block_size=geometry.state_block_for(tokens_per_chunk),

@@ -10,10 +10,26 @@ from transformers.cache_utils import CacheLayerMixin, LinearAttentionCacheLayerM
 from octavo.engine.models.indexers import PoolShape, choosing_layers, pool_shapes
 from octavo.engine.models.layers import AttentionShape, EarlierTokens, IndexerShape, ModelLayer, StateTensor
 from octavo.engine.models.ngrams import find_ngrams
+from octavo.engine.models.record_shape import RecordShape
 from octavo.engine.models.step_cache import cache_argument
 from octavo.errors import UnsupportedModelError
 
 _PROBE_TOKENS = (1, 2)
+
+
+class _Cache(DynamicCache):
+    """Hugging Face's own, which notes the layers whose keys are their values too."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.shared: set[int] = set()
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> Any:
+        if key_states is value_states:
+            self.shared.add(layer_idx)
+        return super().update(key_states, value_states, layer_idx, *args, **kwargs)
 
 
 def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
@@ -22,7 +38,7 @@ def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
     The model must still have Hugging Face's own attention and cache.
     """
     config: Any = model.config.get_text_config(decoder=True)
-    cache = DynamicCache(config=config)
+    cache = _Cache(config=config)
     tokens = torch.tensor([_PROBE_TOKENS], device=model.device)
     try:
         with torch.inference_mode():
@@ -35,10 +51,13 @@ def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
     layers = tuple(
         ModelLayer(
             index=index,
-            attention=_attention_shape(layer, index, kinds, is_latent=index in latent_layers),
+            attention=_attention_shape(
+                layer, index, kinds, is_latent=index in latent_layers, is_shared=index in cache.shared
+            ),
             states=_state_tensors(layer, index, ngrams.get(index)),
             indexer=_indexer_shape(layer, pools.get(index)),
             earlier=ngrams.get(index),
+            records=_record_shapes(layer),
         )
         for index, layer in enumerate(cache.layers)
     )
@@ -54,7 +73,9 @@ def probe_layers(model: PreTrainedModel) -> tuple[ModelLayer, ...]:
     return layers
 
 
-def _attention_shape(layer: Any, index: int, kinds: Sequence[str], *, is_latent: bool) -> AttentionShape | None:
+def _attention_shape(
+    layer: Any, index: int, kinds: Sequence[str], *, is_latent: bool, is_shared: bool
+) -> AttentionShape | None:
     if not isinstance(layer, CacheLayerMixin) or not layer.is_initialized:
         return None
     keys, values = layer.keys, layer.values
@@ -74,7 +95,7 @@ def _attention_shape(layer: Any, index: int, kinds: Sequence[str], *, is_latent:
         reach=reach,
         num_kv_heads=keys.shape[1],
         key_size=keys.shape[3],
-        value_size=values.shape[3],
+        value_size=0 if is_shared and reach == "window" and keys.shape[1] == 1 else values.shape[3],
         dtype=keys.dtype,
         reach_tokens=int(reach_tokens or 0),
     )
@@ -89,6 +110,22 @@ def _indexer_shape(layer: Any, pool: PoolShape | None) -> IndexerShape | None:
     return IndexerShape(
         key_size=pool.key_size, dtype=keys.dtype, tokens_per_key=pool.num_tokens, open_size=pool.open_size
     )
+
+
+def _record_shapes(layer: Any) -> dict[str, RecordShape]:
+    """By name: what Hugging Face keeps of records and of tokens that wait for theirs."""
+    records: dict[str, torch.Tensor] = getattr(layer, "compressed_kv", {})
+    return {
+        name: RecordShape(
+            size=of_one.shape[-1],
+            dtype=of_one.dtype,
+            tokens_per_record=layer.compress_rate,
+            open_size=layer.buffer_kv[name].shape[-1] + layer.buffer_gate[name].shape[-1],
+            open_dtype=layer.buffer_kv[name].dtype,
+            overlaps=name in getattr(layer, "overlap_kv", {}),
+        )
+        for name, of_one in records.items()
+    }
 
 
 def _state_tensors(layer: Any, index: int, earlier: EarlierTokens | None) -> tuple[StateTensor, ...]:

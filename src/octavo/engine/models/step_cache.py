@@ -23,6 +23,7 @@ from octavo.engine.cache import (
     BoundStates,
     IndexReads,
     LatentPages,
+    Records,
     StateKey,
     StatePages,
     StateSegment,
@@ -65,12 +66,14 @@ class StepCache:
         attention: Mapping[int, tuple[AttentionPages | LatentPages, AttentionStep]],
         states: Mapping[int, LayerState],
         indexers: Mapping[int, IndexReads],
+        records: Mapping[int, Mapping[str, Records]],
     ) -> None:
         """All arguments are by layer."""
         self._offsets = positions - torch.arange(len(positions), device=positions.device)
         self._attention = attention
         self._states = states
         self._indexers = indexers
+        self._records = records
         self._bound: BoundStates | None = None
         self.layers: Mapping[int, Any] = defaultdict(lambda: SimpleNamespace(indexer_position_ids=None))
         """Where a model keeps all positions so far: here each step has its own alone."""
@@ -96,6 +99,12 @@ class StepCache:
 
     def update_indexer(self, indexer_keys: torch.Tensor, layer_idx: int) -> torch.Tensor:
         return self._indexers[layer_idx].exchange(indexer_keys)
+
+    # ---- compressors ---------------------------------------------------------------------------------------------
+
+    def records(self, layer_idx: int) -> Mapping[str, Records]:
+        """By the name that its compressors use."""
+        return self._records[layer_idx]
 
     # ---- recurrent state -----------------------------------------------------------------------------------------
 
