@@ -4,9 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=(
-    tests/engine/test_identical.py tests/engine/test_engine.py tests/engine/test_loading.py
-    tests/engine/test_async_engine.py tests/cli/test_process.py tests/server/test_openai_client.py
-    tests/events tests/tiers/test_disk_suite.py tests/test_settings.py
+    tests/engine/test_engine.py tests/engine/test_async_engine.py tests/cli/test_process.py
+    tests/server/test_openai_client.py tests/events tests/tiers/test_disk_suite.py tests/test_settings.py
 )
 
 find_python() {
