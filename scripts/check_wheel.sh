@@ -14,6 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
 # start COMMAND...   starts a server of `octavo`, and sets `server` and `url` once it serves
 start() {
+    : > log.txt # which has the address of the server before
     "$bin/octavo" "$@" > log.txt 2>&1 &
     server=$!
     for _ in $(seq 600); do
