@@ -197,7 +197,7 @@ def test_a_model_or_a_tiny_one_is_asked_for(octavo, model_folder):
         assert "--tiny FAMILY, one of the two" in octavo("serve", *arguments).err
     unknown = octavo("serve", "--tiny", "gemma9")
     assert unknown.code == 2
-    assert "'gemma9' is not one of bamba, deepseek_v3, falcon_h1" in unknown.err
+    assert "'gemma9' is not one of bamba, deepseek_v3, deepseek_v4" in unknown.err
 
 
 async def complete_again(folder, disk):
