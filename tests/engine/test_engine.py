@@ -47,7 +47,9 @@ class Family:
 
     def plain_tokens(self, prompt, num_tokens=NEW_TOKENS):
         with torch.inference_mode():
-            output = self.plain.generate(torch.tensor([prompt]), max_new_tokens=num_tokens, do_sample=False)
+            tokens = torch.tensor([prompt])
+            mask = torch.ones_like(tokens)  # else token 0, the padding, is hidden
+            output = self.plain.generate(tokens, attention_mask=mask, max_new_tokens=num_tokens, do_sample=False)
         return output[0, len(prompt) :].tolist()
 
     def plain_logits(self, tokens):

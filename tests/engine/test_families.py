@@ -32,6 +32,7 @@ def plain_answer(model, prompt):
     with torch.inference_mode():
         output = model.generate(
             torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt)),  # else token 0, the padding, is hidden
             max_new_tokens=NEW_TOKENS,
             do_sample=False,
             return_dict_in_generate=True,

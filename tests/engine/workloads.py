@@ -185,6 +185,7 @@ class Family:
         with torch.inference_mode():
             output = self._plain.generate(
                 torch.tensor([prompt]),
+                attention_mask=torch.ones(1, len(prompt)),  # else token 0, the padding, is hidden
                 max_new_tokens=num_tokens,
                 do_sample=False,
                 return_dict_in_generate=True,
