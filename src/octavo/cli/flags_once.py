@@ -1,18 +1,15 @@
 """`FlagsOnceCommand`: a command that refuses a flag with a value that is given twice. Elsewhere the last one wins, and
-nobody is told: of `--sweep memory=... --sweep disk=...`, one sweep would be run.
-
-It also reads paths as settings are read: a shell leaves the `~` of `--disk=~/kv` to the command."""
+nobody is told: of `--sweep memory=... --sweep disk=...`, one sweep would be run."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
 from octavo.cli.flag_errors import CommandLineError
-from octavo.cli.flags import naming
+from octavo.cli.path_flags import read_paths
 from octavo.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,26 +34,8 @@ class FlagsOnceCommand(TyperCommand):
                     flag = max(parameter.opts, key=len)
                     raise InputError(f"{flag} takes one value, and is given {times} times: leave the others out")
         rest: list[str] = super().parse_args(ctx, args)
-        self._read_paths(ctx, texts)
+        read_paths(self, ctx, texts)
         return rest
-
-    def _read_paths(self, ctx: Any, texts: Mapping[str, Any]) -> None:
-        """Reads the texts of paths that were given."""
-        for parameter in self.get_params(ctx):
-            match ctx.params.get(parameter.name), texts.get(str(parameter.name)):
-                case Path(), str(text):
-                    ctx.params[parameter.name] = _read_path(parameter, text)
-                case [Path(), *_], [*several]:
-                    ctx.params[parameter.name] = [_read_path(parameter, text) for text in several]
-
-
-def _read_path(parameter: Any, text: str) -> Path:
-    if text and not text.startswith("~"):
-        return Path(text)
-    from octavo.settings import read_path  # yaml, which some commands do without
-
-    with naming(max(parameter.opts, key=len)):
-        return read_path(text)
 
 
 class CommandGroup(typer.Typer):
