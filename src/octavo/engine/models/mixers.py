@@ -49,13 +49,14 @@ def _by_segment(forward: Callable[..., Any], layer_idx: int) -> Callable[..., An
 
     def run(hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         cache = StepCache.among((*args, *kwargs.values()))
-        kwargs = {name: value for name, value in kwargs.items() if name != "attention_mask"}  # nothing is padding here
+        named = {name: value for name, value in kwargs.items() if name != "attention_mask"}  # nothing is padding here
         row = hidden_states.shape[:2]
         outputs = []
         for segment in cache.segments(layer_idx):
             others = [_of_segment(value, row, segment) for value in args]
+            own = {name: _of_segment(value, row, segment) for name, value in named.items()}
             with cache.bound(layer_idx, segment):
-                output = forward(segment.by_sequence(hidden_states[0]), *others, **kwargs)
+                output = forward(segment.by_sequence(hidden_states[0]), *others, **own)
             outputs.append([part.flatten(0, 1)[None] for part in (output if isinstance(output, tuple) else (output,))])
         parts = [of_one[0] if len(of_one) == 1 else torch.cat(of_one, 1) for of_one in zip(*outputs, strict=True)]
         return parts[0] if len(parts) == 1 else tuple(parts)
