@@ -116,7 +116,7 @@ def test_pools_of_other_sizes(own, tmp_path, monkeypatch):
 
 
 def test_an_indexer_that_is_called_for_each_token_of_a_tile_chooses_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(compressors, "_MAX_SCORES", 1)
+    monkeypatch.setattr("octavo.engine.cache.index_reads._MAX_SCORES", 1)
     compare(FAMILY, tmp_path)
 
 

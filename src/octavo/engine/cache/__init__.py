@@ -2,7 +2,7 @@
 
 from octavo.engine.cache.attention_step import AttentionStep, AttentionStepPlanner, SingleReads, TileReads
 from octavo.engine.cache.bound_states import BoundStates, StateKey
-from octavo.engine.cache.index_reads import IndexPart, IndexReads
+from octavo.engine.cache.index_reads import IndexPart, IndexReads, cut_row, most_queries
 from octavo.engine.cache.layer_pages import AttentionPages, IndexPages, LatentPages, OpenPages, SharedPages, StatePages
 from octavo.engine.cache.packing import PackedRow, PackedSequence, pack
 from octavo.engine.cache.pages import DevicePages
@@ -42,5 +42,7 @@ __all__ = [
     "StateStep",
     "StateStepPlanner",
     "TileReads",
+    "cut_row",
+    "most_queries",
     "pack",
 ]

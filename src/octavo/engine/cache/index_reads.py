@@ -18,6 +18,21 @@ _MAX_SCORES = 1 << 24
 """The most scores of one call, heads times queries times keys: 64 MiB of fp32."""
 
 
+def most_queries(num_heads: int, num_keys: int) -> int:
+    """How many queries of one sequence an indexer may score in one call."""
+    return max(1, _MAX_SCORES // (num_heads * num_keys))
+
+
+def cut_row(value: Any, tokens: slice, num_sequences: int) -> Any:
+    """An argument (1, tokens of the packed row, ...) for some of the tokens: (sequences, queries, ...). Of a tuple each
+    item; what is no tensor stays as it is."""
+    if isinstance(value, tuple):
+        return tuple([cut_row(one, tokens, num_sequences) for one in value])
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value[:, tokens].reshape(num_sequences, -1, *value.shape[2:])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPart:
     """The tokens of one call."""
@@ -31,12 +46,8 @@ class IndexPart:
     first: int = 0
 
     def cut(self, value: Any) -> Any:
-        """An argument (1, tokens of the packed row, ...) for this part: (sequences, queries, ...)."""
-        if isinstance(value, tuple):
-            return tuple([self.cut(one) for one in value])
-        if not isinstance(value, torch.Tensor):
-            return value
-        return value[:, self.tokens].reshape(self.num_sequences, -1, *value.shape[2:])
+        """An argument for this part, as `cut_row`."""
+        return cut_row(value, self.tokens, self.num_sequences)
 
 
 class IndexReads:
@@ -57,7 +68,7 @@ class IndexReads:
     def tiles(self, num_heads: int) -> Iterator[Sequence[IndexPart]]:
         """The parts of each tile. Each sees what was handed in for those before it."""
         for tile in self._step.tiles:
-            yield [*self._parts(tile, max(1, _MAX_SCORES // (num_heads * tile.num_context_tokens)))]
+            yield [*self._parts(tile, most_queries(num_heads, tile.num_context_tokens))]
 
     def _parts(self, tile: TileReads, most: int) -> Iterator[IndexPart]:
         first, end = tile.tokens.start, tile.tokens.stop

@@ -15,13 +15,11 @@ import torch
 from torch import nn
 
 from octavo.engine.attention import SeenRecords, Selection
-from octavo.engine.cache import RecordReads, Records
+from octavo.engine.cache import RecordReads, Records, cut_row, most_queries
 from octavo.engine.models.step_cache import StepCache
 
 _OPEN = "store_compression_weights"
 _COMPRESSOR, _INDEXER = "compressor", "indexer"
-_MAX_SCORES = 1 << 24
-"""The most scores of one call of an indexer, heads times queries times records: 64 MiB of fp32."""
 
 
 def run_compressors_by_row(model: nn.Module) -> set[int]:
@@ -105,10 +103,9 @@ def _choose_by_part(indexer: Any) -> Callable[..., torch.Tensor]:
             return None
         keys = row.records[_INDEXER].read(reads)
         part_cache = _PartCache(given["layer_idx"], keys)
-        most = max(1, _MAX_SCORES // (indexer.num_heads * keys.shape[1]))
         chosen = []
-        for tokens in _parts(reads, most):
-            own = {name: _of_part(value, tokens, reads.num_sequences) for name, value in given.items()}
+        for tokens in _parts(reads, most_queries(indexer.num_heads, keys.shape[1])):
+            own = {name: cut_row(value, tokens, reads.num_sequences) for name, value in given.items()}
             chosen.append(forward(**{n: part_cache if value is row else value for n, value in own.items()}))
         return torch.cat(chosen, 1)
 
@@ -133,10 +130,3 @@ def _parts(reads: RecordReads, most: int) -> Iterator[slice]:
         return
     for start in range(reads.tokens.start, reads.tokens.stop, most):
         yield slice(start, min(start + most, reads.tokens.stop))
-
-
-def _of_part(value: Any, tokens: slice, num_sequences: int) -> Any:
-    """An argument (1, tokens of the packed row, ...) for one part: (sequences, queries, ...)."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value[:, tokens].reshape(num_sequences, -1, *value.shape[2:])
