@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import threading
 
@@ -146,9 +147,10 @@ def test_what_was_recorded_is_replayed_as_it_was(octavo, tmp_path):
     assert [item.batch.events for item in items] == [batch.events for batch in BATCHES]
 
 
-def test_a_recording_is_bounded_and_whole(octavo, tmp_path):
+def test_a_recording_is_bounded_and_whole_and_its_owners(octavo, tmp_path):
     file = tmp_path / "events.jsonl"
     kept = record(octavo, file, "--max-bytes", "700B")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "it may hold the tokens of prompts"
     assert kept.code == 0
     assert "is full" in kept.err
     assert 0 < file.stat().st_size <= 700

@@ -12,6 +12,8 @@ from msgspec import Meta
 from octavo.errors import MALFORMED, InputError, WireError
 from octavo.events import DEFAULT_LIMITS, Delivered, decode_batch
 
+_PRIVATE = 0o600
+"""Events may hold the tokens of prompts, so a recording is for its owner alone."""
 _LONGEST_LINE_BYTES = DEFAULT_LIMITS.max_payload_bytes * 4 // 3 + (1 << 16)
 
 
@@ -33,7 +35,7 @@ class Recorder:
         self._path = path
         self._max_bytes = max_bytes
         try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE)
         except FileExistsError:
             raise InputError(f"{path}: the file is there already, and is kept: name a new one, or remove it") from None
         except (OSError, ValueError) as error:
