@@ -296,8 +296,8 @@ ENGINE_BUGS = (
     Bug(
         name="the age of a point does not count when the least is sought",
         file="policies/point_table.py",
-        right="hazards.index[is_followed, classes, ages]",
-        wrong="hazards.index[is_followed, classes, 0]",
+        right="hazards.index.take(rows * NUM_AGES + hazards.ages_of(self.now - last_use))",
+        wrong="hazards.index.take(rows * NUM_AGES)",
         tests=LOOPS,
     ),
     Bug(

@@ -27,6 +27,8 @@ from octavo.tables import ShardedDict
 
 _CLASSES_PER_ROLE, _FOLLOWERS_COUNTED = 16, 4
 NUM_CLASSES = 6 * _CLASSES_PER_ROLE
+FOLLOWED = NUM_CLASSES
+"""The first row of the index for points that others follow."""
 NUM_AGES = 26
 """Ages in steps of half an octave, from a 128th of the capacity to 64 times the capacity."""
 _FIRST_AGE = 1 / 128
@@ -83,7 +85,8 @@ def class_of(role: int, new_share: float, num_followers: int) -> int:
     """The class of a point. Points of one class are used alike. `new_share`: its tokens beyond the point below, when it
     was first promised, as a share of a mean promise's tokens."""
     size = (new_share > 0) + (new_share > _SMALL) + (new_share > _MEDIUM)
-    return role * _CLASSES_PER_ROLE + size * _FOLLOWERS_COUNTED + min(_FOLLOWERS_COUNTED - 1, num_followers)
+    counted = num_followers if num_followers < _FOLLOWERS_COUNTED else _FOLLOWERS_COUNTED - 1
+    return role * _CLASSES_PER_ROLE + size * _FOLLOWERS_COUNTED + counted
 
 
 Table = npt.NDArray[np.float64]
@@ -105,8 +108,8 @@ class Hazards:
         first = max(1.0, num_slots * _FIRST_AGE)
         self.ages = [0.0, *(first * 2 ** (age / 2) for age in range(NUM_AGES - 1))]
         """Where each age begins."""
-        self.age_starts = np.array(self.ages)
-        """The same, to be searched for many at once."""
+        self._age_starts = np.ceil(self.ages[1:]).astype(np.int64)
+        """The same but for the first, to be searched for many whole ages at once."""
         self._widths = np.diff([*self.ages, self.ages[-1] * 2**0.5])
         shape = (_NUM_ROWS, NUM_AGES)
         self._reached, self._own, self._path = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -129,13 +132,17 @@ class Hazards:
     def age_of(self, age: float) -> int:
         return bisect_right(self.ages, age) - 1
 
+    def ages_of(self, ages: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self._age_starts.searchsorted(ages, side="right")
+
     def begin(self, class_: int, now: int) -> int:
         """Begins a life and returns its number."""
         life = self._num_lives
         index = life % _MOST_LIVES
         self._born[index], self._state[index] = now, class_
         self._num_lives = life + 1
-        self._learn(life, now)
+        if life >= self._learn_at - _COUNTING:
+            self._learn(life, now)
         return life
 
     def use(self, life: int, now: int, *, is_own: bool, is_followed: bool = True, share: float = 1.0) -> None:
@@ -192,7 +199,7 @@ class Hazards:
     def _learn(self, life: int, now: int) -> None:
         """A part of what the next index needs, so that no single call does all of it."""
         age = life - self._learn_at + _COUNTING
-        if 0 <= age < NUM_AGES:
+        if age < NUM_AGES:
             self._follow(age, now)
         elif life == self._learn_at:
             self._learn_index()
@@ -226,10 +233,10 @@ class Hazards:
         all_ = _rates(uses[rows], reached, _GUESS_ALL, factors)
         index = gittins(np.concatenate([own, all_]), self._widths)
         places = np.searchsorted(rows, np.where(is_known[:NUM_CLASSES], np.arange(NUM_CLASSES), _ROWS_OF_ROLES))
-        self.index = index[np.stack([len(rows) + places, places])]
-        """For a point that nobody follows, and for one that others follow, which is worth what it is used for
-        itself."""
-        self.index_all, self.index_own = self.index
+        self.index = index[np.concatenate([len(rows) + places, places])]
+        """By class and age: for a point that nobody follows; and then, by class, for one that others follow, which is
+        worth what it is used for itself."""
+        self.index_all, self.index_own = np.split(self.index, 2)
 
 
 def _rates(uses: Table, reached: Table, guess: float, factors: Table) -> Table:

@@ -3,10 +3,11 @@
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from math import inf
 
 import numpy as np
 
-from octavo.policies.hazards import Hazards, Role
+from octavo.policies.hazards import FOLLOWED, NUM_AGES, Hazards, Role
 from octavo.policies.weighed_points import WeighedPoints
 from octavo.tables import LinkedLists, Part
 
@@ -51,29 +52,27 @@ class PointTable:
         self._reckon_changed, self._frees_at_once = reckon_changed, frees_at_once
         self._num_to_pass = 0
         """How many points may still be parked for the eviction that is under way."""
+        self.tokens_per_slot = array("d", [0.0])
+        """Per point, as it was when it was last reckoned: its tokens beyond the next point below, for each slot that
+        becomes free then, or is its part of those that it keeps together with others and go only with all of them."""
+        self._columns: list[array[int] | array[float]] = [self.tokens_per_slot]
         self.names: list[bytes] = [b""]
         """Per point: the hash of its last block; for an end, the key of its last chunk."""
-        self.is_end = array("b", [0])
+        self.is_end = self.new_column("b")
         """Per point: 1 for an end, which is a prefix in one group and not a full point."""
-        self.num_tokens = array("q", [0])
-        self.tokens_saved = array("q", [0])
-        """Per point: its tokens beyond the next point below."""
-        self.last_use = array("q", [0])
-        self.freed = array("q", [0])
+        self.num_tokens = self.new_column("q")
+        self.last_use = self.new_column("q")
+        self.freed = self.new_column("q")
         """Per point: the slots that become free when it is given up and nobody reads them."""
-        self.shared = array("q", [0])
-        """Per point: its part of the slots that it keeps together with others, and that go only when all of them go; as
-        it was when the point was last reckoned."""
-        self.lives = array("q", [0])
-        self.classes = array("b", [0])
-        self.roles = array("b", [0])
-        self.new_tokens = array("q", [0])
-        self.is_followed = array("b", [0])
-        self.tips = array("i", [0])
+        self.lives = self.new_column("q")
+        self.rows = self.new_column("h")
+        """Per point: the row of the index, which is its class, and another where other points follow it."""
+        self.roles = self.new_column("b")
+        self.new_tokens = self.new_column("q")
+        self.tips = self.new_column("i")
         """Per point: the stretch that ends with it in its first group; 0 if that is no prefix group."""
-        self._waits = array("b", [0])
+        self._waits = self.new_column("b")
         """Per point: 1 if it is neither parked nor weighed."""
-        self._columns = [column for column in vars(self).values() if isinstance(column, array)]
         self._unused: list[int] = []
         """Numbers of points that were removed."""
         self._parked: dict[int, None] = {}
@@ -97,9 +96,9 @@ class PointTable:
     def __iter__(self) -> Iterator[int]:
         return (point for point, name in enumerate(self.names) if name)
 
-    def new_column(self) -> "array[int]":
-        """A column of the caller's, by point: what it says of new points is the caller's to set."""
-        column = array("i", [0])
+    def new_column(self, typecode: str = "i") -> "array[int]":
+        """A column by point. What it says of new points is its owner's to set."""
+        column = array(typecode, [0])
         self._columns.append(column)
         return column
 
@@ -115,30 +114,26 @@ class PointTable:
             if self._by_use is not None:
                 self._by_use.grow()
         self.names[point], self.is_end[point] = name, is_end
-        self.num_tokens[point], self.last_use[point], self.freed[point] = num_tokens, self.now, 0
-        self.tips[point] = tip
-        self.tokens_saved[point] = num_tokens
-        self.is_followed[point] = False
-        self.lives[point] = -1
-        if not is_end:
-            self._weighed.came(name, point)
+        self.num_tokens[point], self.last_use[point], self.tips[point] = num_tokens, self.now, tip
+        self.freed[point], self.tokens_per_slot[point] = 0, inf  # until it is reckoned
+        self.rows[point], self.lives[point] = 0, -1
+        if not is_end and name in self._weighed.wanted:
+            self._weighed.put(point, self._weighed.wanted[name])
         return point
 
     def remove(self, point: int) -> None:
-        self.names[point] = b""
+        self.names[point], self.lives[point] = b"", -1
         self._weighed.forget(point)
         if self._by_use is not None:
             self._by_use.remove(point)
         self._leave(point)
-        self.lives[point] = -1
         self._unused.append(point)
 
     def become_full(self, point: int, name: bytes, num_tokens: int) -> None:
         """An end is promised."""
         self.names[point], self.num_tokens[point], self.is_end[point] = name, num_tokens, False
-        weight = self._weighed.wanted(name)
-        if weight != 1.0:
-            self.weigh(name, point, weight)
+        if name in self._weighed.wanted:
+            self.weigh(name, point, self._weighed.wanted[name])
 
     def stand_at(self, point: int, key: bytes, num_tokens: int, tip: int) -> None:
         """The point becomes an end that lies nearer to the front. Its weight goes, since a client that retained it
@@ -150,7 +145,7 @@ class PointTable:
 
     def renew(self, point: int, class_: int) -> None:
         """Begins a new life of the point."""
-        self.classes[point] = class_
+        self._set_class(point, class_)
         self.lives[point] = self.hazards.begin(class_, self.now)
         self.last_use[point] = self.now
         if self._weights and self.roles[point] == Role.RESUMED and self._weighed.weight_of(point) < 1.0:
@@ -168,8 +163,11 @@ class PointTable:
 
     def turn_into(self, point: int, class_: int) -> None:
         """The point is of another class than was thought, and its life goes on."""
-        self.classes[point] = class_
+        self._set_class(point, class_)
         self.hazards.turn_into(self.lives[point], class_)
+
+    def _set_class(self, point: int, class_: int) -> None:
+        self.rows[point] = class_ + FOLLOWED if self.rows[point] >= FOLLOWED else class_
 
     def _wait(self, point: int) -> None:
         self._parked.pop(point, None)
@@ -185,16 +183,17 @@ class PointTable:
 
     def _score(self, point: int) -> float:
         """Whoever retains a point that others follow wants it for itself."""
-        hazards = self.hazards
         is_wanted = point in self._weights and self._weighed.weight_of(point) > 1.0
-        table = hazards.index_own if self.is_followed[point] and not is_wanted else hazards.index_all
-        index = table[self.classes[point], hazards.age_of(self.now - self.last_use[point])]
-        return float(index) * self.tokens_saved[point] / max(1, self.freed[point] + self.shared[point])
+        row = self.rows[point] % FOLLOWED if is_wanted else self.rows[point]
+        index = self.hazards.index[row, self.hazards.age_of(self.now - self.last_use[point])]
+        return float(index) * self.tokens_per_slot[point]
 
     def set_worth(self, point: int, num_slots: int, shared: int, tokens_saved: int, *, is_followed: bool) -> None:
         """Says what a point is worth, before its first life begins, or since a neighbour came or went."""
-        self.freed[point], self.shared[point] = num_slots, shared
-        self.tokens_saved[point], self.is_followed[point] = tokens_saved, is_followed
+        self.freed[point] = num_slots
+        self.tokens_per_slot[point] = tokens_saved / (num_slots + shared or 1)
+        class_ = self.rows[point] % FOLLOWED
+        self.rows[point] = class_ + FOLLOWED if is_followed else class_
         if point in self._weights:
             if num_slots:
                 self._weighed.changed(point)
@@ -265,13 +264,10 @@ class PointTable:
         if not len(places):
             return []
         hazards = self.hazards
-        last_use = np.frombuffer(self.last_use, np.int64)[here][places]
-        classes = np.frombuffer(self.classes, np.int8)[here][places]
-        is_followed = np.frombuffer(self.is_followed, np.int8)[here][places]
-        ages = hazards.age_starts.searchsorted(self.now - last_use, side="right") - 1
-        worth = hazards.index[is_followed, classes, ages]
-        worth *= np.frombuffer(self.tokens_saved, np.int64)[here][places]
-        worth /= freed[places] + np.frombuffer(self.shared, np.int64)[here][places]
+        last_use = np.frombuffer(self.last_use, np.int64)[here].take(places)
+        rows = np.frombuffer(self.rows, np.int16)[here].take(places)
+        worth = hazards.index.take(rows * NUM_AGES + hazards.ages_of(self.now - last_use))
+        worth *= np.frombuffer(self.tokens_per_slot, np.float64)[here].take(places)
         worth *= 1 + _TIE / (1 + self.now) * last_use
         num_passed = _MOST_PASSED - self._num_to_pass
         count = min(len(places), max(-(-len(places) // _SHARE_FOUND), num_passed))

@@ -32,8 +32,8 @@ class WeighedPoints:
 
     def __init__(self, judge: Judge, last_use: Sequence[int]) -> None:
         self._judge, self._last_use = judge, last_use
-        self._wanted: dict[bytes, float] = {}
-        """The weight of each name, whether its point is there or not."""
+        self.wanted: dict[bytes, float] = {}
+        """The weight of each name that has one, whether its point is there or not."""
         self.weights: dict[int, float] = {}
         """By point: of those that have one."""
         self._heap: list[tuple[float, int, int]] = []
@@ -47,18 +47,9 @@ class WeighedPoints:
     def want(self, name: bytes, weight: float) -> None:
         """Points of this name that come later get this weight too."""
         if weight == 1.0:
-            self._wanted.pop(name, None)
+            self.wanted.pop(name, None)
         else:
-            self._wanted[name] = weight
-
-    def wanted(self, name: bytes) -> float:
-        return self._wanted.get(name, 1.0)
-
-    def came(self, name: bytes, point: int) -> None:
-        """A point is there; its name may have a weight."""
-        weight = self._wanted.get(name)
-        if weight is not None:
-            self.put(point, weight)
+            self.wanted[name] = weight
 
     def put(self, point: int, weight: float) -> None:
         self.weights[point] = weight
