@@ -1,4 +1,5 @@
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from hypothesis import settings
@@ -406,6 +407,21 @@ def test_points_are_not_sought_again_for_each_one_that_is_read(monkeypatch):
     assert len(writer.evict(5)) == 5
     assert writer.kept == []
     assert len(searches) <= 2
+
+
+@pytest.mark.parametrize(("num_points", "found"), [(16, 1), (72, 4), (512, 16)])
+def test_one_look_finds_several_points(monkeypatch, num_points, found):
+    """A look costs as much as several points do. Where there are few, what was found soon is not the least any more."""
+    writer = Writer(num_slots=10_000)
+    for symbol in range(num_points):
+        writer.store([symbol // 64, symbol // 8 % 8, symbol % 8])
+    kept, find_least = [len(writer.kept)], writer.policy._points._find_least
+    monkeypatch.setattr(
+        writer.policy._points, "_find_least", lambda *part: kept.append(len(writer.kept)) or find_least(*part)
+    )
+    while len(kept) < 4:
+        writer.evict(1)
+    assert [before - after for before, after in pairwise(kept[1:])] == [found] * 2
 
 
 def test_points_are_reckoned_when_the_least_is_sought_and_not_at_each_change_beside_them(monkeypatch):

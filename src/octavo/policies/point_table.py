@@ -13,8 +13,9 @@ from octavo.tables import LinkedLists, Part
 
 _MOST_LOOKED_AT = 2048
 """Points, more or less, of which the least are found at once."""
-_SHARE_FOUND = 64
-"""One of so many that were looked at goes before others are looked at."""
+_SHARE_FOUND, _FEWEST_FOUND = 64, 16
+"""One of so many that were looked at goes before others are looked at. Of some hundreds as many as the second number
+go, since each look costs as much as several points do; of fewer, one of that number."""
 _TIE = 1e-9
 """By how much of their worth two points differ at most because one was used later."""
 _ALL = 0
@@ -270,7 +271,8 @@ class PointTable:
         worth *= np.frombuffer(self.tokens_per_slot, np.float64)[here].take(places)
         worth *= 1 + _TIE / (1 + self.now) * last_use
         num_passed = _MOST_PASSED - self._num_to_pass
-        count = min(len(places), max(-(-len(places) // _SHARE_FOUND), num_passed))
+        num_found = max(-(-len(places) // _SHARE_FOUND), min(_FEWEST_FOUND, len(places) // _FEWEST_FOUND))
+        count = min(len(places), max(num_found, num_passed))
         least = worth.argpartition(count - 1)[:count]
         points = places[least[(-worth[least]).argsort()]] * num_parts + part
         return [(point, self.lives[point]) for point in points.tolist()]
