@@ -289,7 +289,7 @@ ENGINE_BUGS = (
     Bug(
         name="what both sides of a fork keep costs neither",
         file="policies/point_keeper.py",
-        right="shared = 0 if is_followed else sum(map(self._stretches.shared_slots, held))",
+        right="shared = sum(map(stretches.shared_slots, held))",
         wrong="shared = 0",
         tests=POINTS,
     ),

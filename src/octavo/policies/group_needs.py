@@ -1,7 +1,8 @@
 """What a resume point needs of each group, in chunks: the groups' specs, asked once per policy or per point."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from octavo.chunks import GroupOffloadConfig
 from octavo.ids import enumerate_groups
@@ -19,27 +20,25 @@ class GroupNeeds:
     suffix: bytes
     """The last four bytes of its keys."""
     spec: KVCacheSpec
-    blocks_per_chunk: int
     tokens_per_chunk: int
     links: Links
-    _known: dict[int, int] = field(default_factory=dict, repr=False)
+    num_chunks: Mapping[int, int]
+    """By boundary: how many of the chunks up to there a resume there needs. For a group that needs its whole prefix the
+    last chunk stands for all, since it holds the others."""
 
-    def num_chunks(self, num_tokens: int) -> int:
-        """How many of the chunks up to `num_tokens` a resume there needs. For a group that needs its whole prefix the
-        last chunk stands for all, since it holds the others."""
-        known = self._known.get(num_tokens)
-        if known is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            known = self._known[num_tokens] = self._count_chunks(num_tokens)
+
+class _Remembered(dict[int, int]):
+    """What a function says of each number, asked once; a look at what is known costs no call of ours."""
+
+    def __init__(self, function: Callable[[int], int]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, number: int) -> int:
+        if len(self) >= _MOST_KNOWN:
+            self.clear()
+        known = self[number] = self._function(number)
         return known
-
-    def _count_chunks(self, num_tokens: int) -> int:
-        ranges = self.spec.needed_blocks(ResumePoint(num_tokens))
-        if not ranges or self.links is Links.PREFIX:
-            return len(ranges[:1])
-        last_chunk = -(-num_tokens // self.tokens_per_chunk) - 1
-        return last_chunk - ranges[0].start // self.blocks_per_chunk + 1
 
 
 def needs_of_groups(groups: Sequence[GroupOffloadConfig]) -> list[GroupNeeds]:
@@ -47,12 +46,20 @@ def needs_of_groups(groups: Sequence[GroupOffloadConfig]) -> list[GroupNeeds]:
         GroupNeeds(
             suffix=index.to_bytes(4, "big"),
             spec=group.spec,
-            blocks_per_chunk=group.blocks_per_chunk,
             tokens_per_chunk=group.tokens_per_chunk,
             links=_links_of(group.spec),
+            num_chunks=_Remembered(partial(_count_chunks, group)),
         )
         for index, group in enumerate_groups(groups)
     ]
+
+
+def _count_chunks(group: GroupOffloadConfig, num_tokens: int) -> int:
+    ranges = group.spec.needed_blocks(ResumePoint(num_tokens))
+    if not ranges or _links_of(group.spec) is Links.PREFIX:
+        return len(ranges[:1])
+    last_chunk = -(-num_tokens // group.tokens_per_chunk) - 1
+    return last_chunk - ranges[0].start // group.blocks_per_chunk + 1
 
 
 def _links_of(spec: KVCacheSpec) -> Links:

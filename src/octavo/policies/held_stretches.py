@@ -83,35 +83,27 @@ class HeldStretches(StretchColumns):
         return self._lists.items(IDLE)
 
     def _count_holder(self, number: int, other: int) -> None:
-        self.num_holders[number] += 1
-        if self.num_holders[number] == 1:
-            self._relist(number)
-        elif self.num_holders[number] == 2:
+        num_holders = self.num_holders[number] = self.num_holders[number] + 1
+        if num_holders == 1:
+            self._lists.move(IDLE, number)
+        elif num_holders == 2:
             if not self.in_prefix[number]:
                 self.changed.add(other)
             else:
                 self.changed.add(self.points[number] if not other else self.point_above(other))
 
     def _uncount_holder(self, number: int) -> None:
-        self.num_holders[number] -= 1
-        if self.num_holders[number]:
+        num_holders = self.num_holders[number] = self.num_holders[number] - 1
+        if num_holders:
             self._note_change(number)
         elif self.chunk_slots[number]:
-            self._relist(number)
+            self._lists.move_first(UNNEEDED, number)  # it goes first
         else:
             self._forget(number)
 
     def _note_change(self, number: int) -> None:
         """Notes that the point which alone holds this stretch may now hold more or less for itself."""
         self.changed.add(self.only_point(number))
-
-    def _relist(self, number: int) -> None:
-        """Puts a stretch that nobody holds any more at the front: it goes first."""
-        if number in self._lists:
-            if self.num_holders[number]:
-                self._lists.move(IDLE, number)
-            else:
-                self._lists.move_first(UNNEEDED, number)
 
     def _forget(self, number: int, *, is_indexed: bool = True) -> None:
         """Forgets a stretch that nobody holds."""

@@ -40,6 +40,8 @@ class PointKeeper:
         self._is_plain = len(self._groups) == len(self._prefix_groups) == 1
         """Every chunk's end is a boundary where requests can resume."""
         self._main_group = (self._prefix_groups or self._run_groups or self._groups)[0]
+        self._ending_groups = self._prefix_groups[:1] or self._run_groups
+        """The groups of which one has a chunk that ends with each full point."""
         self._num_slots = num_slots
         per_unit = chunks_per_unit(num_slots, self._main_group.tokens_per_chunk)
         self._num_units = num_slots // per_unit
@@ -76,9 +78,9 @@ class PointKeeper:
         self._points.renew(point, self._class_of(point))
 
     def _class_of(self, point: int) -> int:
-        points = self._points
-        new_share = points.new_tokens[point] / max(1.0, self._mean_tokens)
-        return class_of(points.roles[point], new_share, self._num_followers(point))
+        points, tip = self._points, self._points.tips[point]
+        new_share = points.new_tokens[point] / (self._mean_tokens or 1.0)
+        return class_of(points.roles[point], new_share, self._stretches.num_holders[tip] - 1 if tip else 0)
 
     def _num_followers(self, point: int) -> int:
         tip = self._points.tips[point]
@@ -130,7 +132,7 @@ class PointKeeper:
         return self._stretches.points[number] if number and self._stretches.keys[number][-1] == key else 0
 
     def _full_point(self, block_hash: BlockHash) -> int:
-        for group in self._prefix_groups[:1] or self._run_groups:
+        for group in self._ending_groups:
             point = self._point_at(OffloadKey(block_hash + group.suffix))
             if point and not self._points.is_end[point]:
                 return point
@@ -150,19 +152,19 @@ class PointKeeper:
         needed = self._find_needed(num_tokens, block_hash)
         if needed is None:
             return
-        stretches, (tips, runs) = self._stretches, needed
-        main = OffloadKey(block_hash + self._main_group.suffix)
-        end = self._point_at(main) if self._is_plain and main not in self._returned else 0
-        if end:
-            self._points.become_full(end, block_hash, num_tokens)
+        points, stretches, (tips, runs) = self._points, self._stretches, needed
+        former = stretches.points[tips[0]] if self._is_plain else 0
+        if former and not self._has_returned(block_hash):
+            points.become_full(former, block_hash, num_tokens)
             return
-        point = self._points.add(block_hash, num_tokens, tips[0] if tips else 0, is_end=False)
+        point = points.add(block_hash, num_tokens, tips[0] if tips else 0, is_end=False)
         for column, number in zip(self._more_tips, tips[1:], strict=True):
             column[point] = number
         for number in tips:
-            if stretches.points[number]:
-                self._points.hazards.end(self._points.lives[stretches.points[number]])
-                self._give_up(stretches.points[number])
+            former = stretches.points[number]
+            if former:
+                points.hazards.end(points.lives[former])
+                self._give_up(former)
             stretches.add_point(number, point)
         for (_, ends), run in zip(self._ends_of_runs, runs, strict=True):
             ends[point] = stretches.hold_run(run, point)
@@ -171,30 +173,30 @@ class PointKeeper:
     def _find_needed(self, num_tokens: int, block_hash: BlockHash) -> tuple[list[int], list[list[int]]] | None:
         """What a point needs: the last stretches of its prefixes, and the stretches of its runs; None if a chunk is not
         there, or if it needs none."""
-        tips = [self._stretches.find_prefix(OffloadKey(block_hash + group.suffix)) for group in self._prefix_groups]
-        if not all(tips):
-            return None
-        runs = []
-        for group in self._run_groups:
-            count = group.num_chunks(num_tokens)
-            runs.append(self._stretches.find_run(OffloadKey(block_hash + group.suffix), count))
-            if count and not runs[-1]:
+        tips, runs = [], []
+        for group in self._prefix_groups:
+            tip = self._stretches.find_prefix(OffloadKey(block_hash + group.suffix))
+            if not tip:
                 return None
+            tips.append(tip)
+        for group in self._run_groups:
+            count = group.num_chunks[num_tokens]
+            run = self._stretches.find_run(OffloadKey(block_hash + group.suffix), count)
+            if count and not run:
+                return None
+            runs.append(run)
         return (tips, runs) if tips or any(runs) else None
 
     def _begin(self, point: int, role: Role, promised_tokens: int = 0) -> None:
         """Begins a point. The point below it lies in between if the same request promised it."""
         points = self._points
-        below = self._point_below(point)
-        points.new_tokens[point] = points.num_tokens[point] - (points.num_tokens[below] if below else 0)
+        below = self._stretches.point_below(points.tips[point])
+        points.new_tokens[point] = points.num_tokens[point] - points.num_tokens[below]
         if below and points.roles[below] == Role.NEW and points.num_tokens[below] <= promised_tokens:
             points.roles[below] = Role.BETWEEN
             points.turn_into(below, self._class_of(below))
         self._renew(point, role)
         self._stretches.changed.add(point)
-
-    def _point_below(self, point: int) -> int:
-        return self._stretches.point_below(self._points.tips[point])
 
     def _put_end(self, number: int, role: Role) -> None:
         """Adds an end where this stretch ends."""
@@ -210,16 +212,16 @@ class PointKeeper:
     def _join_former_end(self, number: int) -> int:
         """Gives up the end before a stretch that nothing holds, since the sequence goes on, and joins both stretches if
         they fit. Returns the stretch that has the last chunks then."""
-        stretches = self._stretches
+        points, stretches = self._points, self._stretches
+        before = stretches.befores[number]
+        former = stretches.points[before]
+        if not former or not points.is_end[former] or points.roles[former] == Role.RESUMED:
+            return number
         if stretches.num_holders[number] or not stretches.is_complete(number):
             return number
-        before = stretches.before(number)
-        former = before and stretches.points[before]
-        if former and self._points.is_end[former] and self._points.roles[former] != Role.RESUMED:
-            self._points.hazards.end(self._points.lives[former])
-            self._give_up(former)
-            number = stretches.absorb(before, number)
-        return number
+        points.hazards.end(points.lives[former])
+        self._give_up(former)
+        return stretches.absorb(before, number)
 
     def _end_tip(self, number: int) -> None:
         if not self._stretches.num_holders[number] and self._stretches.is_complete(number):
@@ -227,7 +229,8 @@ class PointKeeper:
 
     def _end_bare_tips(self) -> None:
         for number in self._bare_tips:
-            self._end_tip(number)
+            if not self._stretches.num_holders[number]:
+                self._end_tip(number)
         self._bare_tips.clear()
 
     def _tokens_at(self, number: int) -> int:
@@ -282,16 +285,17 @@ class PointKeeper:
                 self._reckon(point)
 
     def _reckon(self, point: int) -> None:
-        held = self._held_by(point)
-        num_slots = sum(map(self._stretches.exclusive_slots, held))
-        is_followed = self._num_followers(point) > 0
+        points, stretches = self._points, self._stretches
+        held, tip = self._held_by(point), points.tips[point]
+        num_slots, shared = sum(map(stretches.exclusive_slots, held)), 0
+        is_followed = tip > 0 and stretches.num_holders[tip] > 1
         if self._is_plain:
-            tokens, shared = max(1, num_slots) * self._main_group.tokens_per_chunk, 0
+            tokens = max(1, num_slots) * self._main_group.tokens_per_chunk
         else:
-            below = self._point_below(point)
-            tokens = self._points.num_tokens[point] - (self._points.num_tokens[below] if below else 0)
-            shared = 0 if is_followed else sum(map(self._stretches.shared_slots, held))
-        self._points.set_worth(point, num_slots, shared, tokens, is_followed=is_followed)
+            tokens = points.num_tokens[point] - points.num_tokens[stretches.point_below(tip)]
+            if not is_followed:
+                shared = sum(map(stretches.shared_slots, held))
+        points.set_worth(point, num_slots, shared, tokens, is_followed=is_followed)
 
     def _exclusive_slots(self, point: int) -> int:
         """The slots that become free if a point is given up and nobody reads them."""
@@ -300,18 +304,30 @@ class PointKeeper:
     def _frees_at_once(self, point: int) -> bool:
         """Whether some slots become free now if a point is given up: of a stretch that it alone holds and nobody reads.
         Chunks before one that is read stay."""
-        return any(map(self._stretches.goes_with_holder, self._held_by(point)))
+        goes = self._stretches.goes_with_holder
+        if goes(self._points.tips[point]):
+            return True
+        if not self._points.is_end[point]:
+            for _, ends in self._ends_of_runs:
+                if goes(ends[point]):
+                    return True
+        return any(map(goes, self._held_by(point)))
 
     def _held_by(self, point: int) -> list[int]:
         """The stretches that a point holds: where it ends in groups that need their whole prefix, and its runs."""
-        points = self._points
+        points, stretches = self._points, self._stretches
         tip = points.tips[point]
         held = [tip] if tip else []
-        if not points.is_end[point]:
+        if points.is_end[point]:
+            return held
+        if self._more_tips:
             held += [tips[point] for tips in self._more_tips]
-            num_tokens = points.num_tokens[point]
-            for group, ends in self._ends_of_runs:
-                held += self._stretches.cut_run(ends[point], group.num_chunks(num_tokens))
+        num_tokens = points.num_tokens[point]
+        for group, ends in self._ends_of_runs:
+            last = ends[point]
+            if last:
+                count = group.num_chunks[num_tokens]
+                held += (last,) if len(stretches.keys[last]) == count else stretches.cut_run(last, count)
         return held
 
     def _point_idle_longest(self) -> int:

@@ -77,9 +77,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         keys = tuple([chunk.key for chunk in chunks])
         slots = [chunk.num_slots for chunk in chunks]
         returned = self._meet_ghosts(keys)
-        numbers = self._stretches.insert(
-            keys, slots, [chunk.position for chunk in chunks], [chunk.parent for chunk in chunks]
-        )
+        numbers = self._stretches.insert(keys, slots, chunks)
         self._points.now += sum(slots)
         if self._net is not None:
             self._net.stored(numbers)
@@ -140,8 +138,7 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         """A request used the tokens up to here of those that this point alone holds, and went another way. It counts
         as a use in that proportion, and what is left is of another class."""
         points = self._points
-        below = self._point_below(point)
-        start = points.num_tokens[below] if below else 0
+        start = points.num_tokens[self._stretches.point_below(points.tips[point])]
         share = (num_tokens - start) / (points.num_tokens[point] - start)
         points.hazards.use(points.lives[point], points.now, is_own=True, share=share)
         points.new_tokens[point] = points.num_tokens[point] - num_tokens
@@ -256,4 +253,4 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
                 assert self._points.tips[point] == self._stretches.find(self._key_of(point))
             for group, ends in [] if self._points.is_end[point] else self._ends_of_runs:
                 last = self._stretches.find(OffloadKey(self._points.names[point] + group.suffix))
-                assert ends[point] == (last if group.num_chunks(self._points.num_tokens[point]) else 0)
+                assert ends[point] == (last if group.num_chunks[self._points.num_tokens[point]] else 0)

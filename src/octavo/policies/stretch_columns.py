@@ -81,7 +81,7 @@ class StretchColumns:
         return False
 
     def point_below(self, number: int) -> int:
-        """The next point before a stretch of a prefix group; 0 if there is none."""
+        """The next point before a stretch of a prefix group; 0, which has no tokens, if there is none."""
         befores, points = self.befores, self.points
         number = befores[number]
         while number and not points[number]:

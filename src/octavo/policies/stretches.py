@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import eq, xor
 
-from octavo.chunks import OffloadKey
+from octavo.chunks import OffloadKey, StoredChunk
 from octavo.policies.held_stretches import IDLE, UNNEEDED, HeldStretches
 from octavo.policies.pinned import PinnedChunks
 from octavo.policies.stretch_columns import Links
@@ -38,24 +38,20 @@ class StretchTable(HeldStretches):
 
     # ---- coming ------------------------------------------------------------------------------------------------
 
-    def insert(
-        self,
-        keys: tuple[OffloadKey, ...],
-        slots: Sequence[int],
-        positions: Sequence[int],
-        parents: Sequence[OffloadKey | None],
-    ) -> list[int]:
-        """Makes stretches of new chunks, or fills the holes that wait for them: their columns, in the order of their
-        sequences. Returns the numbers of the stretches."""
+    def insert(self, keys: tuple[OffloadKey, ...], slots: Sequence[int], chunks: Sequence[StoredChunk]) -> list[int]:
+        """Makes stretches of new chunks, in the order of their sequences, or fills the holes that wait for them. `keys`
+        and `slots` are those of the chunks. Returns the numbers of the stretches."""
+        parents = [chunk.parent for chunk in chunks]
         follows = [*map(eq, parents[1:], keys), False]  # per chunk: whether the next one follows it
+        are_alike = slots.count(slots[0]) == len(slots)
         numbers = []
         start = 0
         while start < len(keys):
             links = self._links[keys[start][-4:]]
             end = start + 1 if links is Links.NONE else min(follows.index(False, start) + 1, start + MOST_CHUNKS)
-            if end > start + 1:
+            if end > start + 1 and (self.num_holes or not are_alike):
                 end = self._end_of_alike(keys, slots, start, end)
-            numbers.append(self._enter(keys[start:end], slots[start], positions[start], parents[start], links))
+            numbers.append(self._enter(keys[start:end], slots[start], chunks[start].position, parents[start], links))
             start = end
         return numbers
 
@@ -82,8 +78,9 @@ class StretchTable(HeldStretches):
                 shards[key[0]][key] = number
         self.parents[number] = None if links is Links.NONE else parent
         self.chunk_slots[number], self.starts[number] = chunk_slots, position
-        self.num_slots += chunk_slots * len(keys)
-        self.num_idle_slots += chunk_slots * len(keys)
+        num_slots = chunk_slots * len(keys)
+        self.num_slots += num_slots
+        self.num_idle_slots += num_slots
         self._lists.append(IDLE if self.num_holders[number] else UNNEEDED, number)
         if links is Links.PREFIX:
             self.in_prefix[number] = True
@@ -113,8 +110,11 @@ class StretchTable(HeldStretches):
         return lower
 
     def _hold_parent(self, parent: OffloadKey, number: int) -> None:
-        known = self._numbers.get(parent)
-        before = self._cut_at(known, parent) if known else self._new_hole(parent)
+        before = self.find(parent)
+        if not before:
+            before = self._new_hole(parent)
+        elif self.keys[before][-1] != parent:
+            before = self._cut_at(before, parent)
         self.befores[number] = before
         self.hold(before, number)
 
@@ -145,13 +145,19 @@ class StretchTable(HeldStretches):
     def find_prefix(self, key: OffloadKey) -> int:
         """The stretch that ends with this chunk of a prefix group, cut if need be; 0 if not all chunks of the sequence
         up to there are there."""
-        number = self._numbers.get(key)
+        number = self.find(key)
         return self._cut_at(number, key) if self.is_complete(number) else 0
 
     def find_run(self, key: OffloadKey, count: int) -> list[int]:
         """The stretches of exactly the last `count` chunks up to this one, cut if need be, the last of them first; none
         if one of the chunks is not there."""
-        return self.cut_run(self.cut_after(key), count) if count > 0 and self.has_run(key, count) else []
+        number = self.find(key)
+        if not count or not number or not self.chunk_slots[number]:
+            return []
+        keys = self.keys[number]
+        if len(keys) == count and keys[-1] == key:  # as most are
+            return [number]
+        return self.cut_run(self._cut_at(number, key), count) if self.has_run(key, count) else []
 
     def hold_run(self, run: Sequence[int], point: int) -> int:
         """A point that ends with this run holds it. Returns the stretch with the last chunk; 0 if there is none."""
@@ -165,8 +171,6 @@ class StretchTable(HeldStretches):
     def cut_run(self, number: int, count: int) -> list[int]:
         """The stretches of exactly the last `count` chunks up to the end of this one, the last of them first. A run is
         found again while it is held."""
-        if 0 < count == len(self.keys[number]):  # as most are
-            return [number]
         numbers: list[int] = []
         while count > 0:
             if numbers:
@@ -272,13 +276,14 @@ class StretchTable(HeldStretches):
         shards = self._numbers.shards
         for key in taken:
             del shards[key[0]][key]
-        self.num_slots -= count * chunk_slots
-        self.num_idle_slots -= count * chunk_slots
+        freed = count * chunk_slots
+        self.num_slots -= freed
+        self.num_idle_slots -= freed
         if count < len(keys):
             self.keys[number] = keys[:-count]
         else:
             self._forget(number, is_indexed=False)
-        return count * chunk_slots
+        return freed
 
     def pop_idle(self, victims: list[OffloadKey]) -> int:
         """The last resort, when every idle chunk hangs on a chunk that is read: takes one chunk, and leaves a hole.

@@ -47,16 +47,22 @@ class LinkedLists:
         self._prev[following] = self._next[before] = number
 
     def move(self, list_: int, number: int) -> None:
-        """Makes it the last of this list; it must be in a list."""
+        """Makes it the last of this list, if it is in a list."""
         following, before = self._next[number], self._prev[number]
-        self._next[before], self._prev[following] = following, before
-        self.append(list_, number)
+        if following != _NOWHERE:
+            self._next[before], self._prev[following] = following, before
+            last = self._prev[list_]
+            self._next[number], self._prev[number] = list_, last
+            self._next[last] = self._prev[list_] = number
 
     def move_first(self, list_: int, number: int) -> None:
-        """Makes it the first of this list; it must be in a list."""
+        """Makes it the first of this list, if it is in a list."""
         following, before = self._next[number], self._prev[number]
-        self._next[before], self._prev[following] = following, before
-        self.prepend(list_, number)
+        if following != _NOWHERE:
+            self._next[before], self._prev[following] = following, before
+            first = self._next[list_]
+            self._next[number], self._prev[number] = first, list_
+            self._prev[first] = self._next[list_] = number
 
     def remove(self, number: int) -> None:
         """Takes the number out of its list, if it is in one."""
