@@ -36,7 +36,8 @@ COLUMNS = (*MODES, IN_ALL, LONGEST, WHILE_READ, BYTES)
 class Level(Protocol):
     """Where the cost of a chunk is measured."""
 
-    def prepare(self, store: Store) -> Any:
+    @staticmethod
+    def prepare(store: Store) -> Any:
         """What the store needs, made outside the measured time."""
 
     def begin_store(self, store: Any) -> Any:
@@ -65,7 +66,8 @@ class PolicyAlone:
         self._victims: list[list[OffloadKey]] = []
         """What went and is not counted among the gone yet."""
 
-    def prepare(self, store: Store) -> Store:
+    @staticmethod
+    def prepare(store: Store) -> Store:
         return store
 
     def begin_store(self, store: Store) -> Store:
@@ -99,7 +101,8 @@ class WholeManager:
         self.manager = OffloadingManager(HostArena(num_slots, geometry.slot_bytes), geometry.groups, policy)
         self.touch = self.manager.touch
 
-    def prepare(self, store: Store) -> tuple[list[WantedChunk], list[PromisedPoint]]:
+    @staticmethod
+    def prepare(store: Store) -> tuple[list[WantedChunk], list[PromisedPoint]]:
         return [WantedChunk(chunk.key, chunk.position, chunk.parent) for chunk in store.chunks], [store.promise]
 
     def begin_store(self, store: tuple[list[WantedChunk], list[PromisedPoint]]) -> int:
@@ -122,6 +125,19 @@ class WholeManager:
         return all(stand is LookupResult.HIT for stand in self.manager.lookup(keys))
 
 
+LEVELS: dict[str, type[PolicyAlone] | type[WholeManager]] = {"policy": PolicyAlone, "manager": WholeManager}
+
+
+class Round:
+    """Prompts, and what a level needs of their stores."""
+
+    def __init__(self, prompts: Sequence[Prompt], prepare: Callable[[Store], Any]) -> None:
+        stores = [store for prompt in prompts for store in prompt.stores]
+        self.prompts = prompts
+        self.num_chunks = sum(len(store.chunks) for store in stores)
+        self.stores = [prepare(store) for store in stores]
+
+
 class Subject:
     """A policy at one level, its best times and its longest pause."""
 
@@ -130,24 +146,24 @@ class Subject:
         self._level = make_level(make_policy(policy, geometry.groups, num_slots), num_slots, geometry)
         self.figures: dict[str, float] = {LONGEST: 0.0}
 
-    def fill(self, prompts: Sequence[Prompt]) -> None:
-        self._time_stores("fill", prompts)
+    def fill(self, first: Round) -> None:
+        self._time_stores("fill", first)
 
-    def play(self, prompts: Sequence[Prompt]) -> None:
+    def play(self, round_: Round) -> None:
         """Stores these prompts, and uses what is left of them."""
         level = self._level
-        self._time_stores("store", prompts)
-        used = [keys for prompt in prompts if (keys := prompt.longest_there(level.are_there))]
+        self._time_stores("store", round_)
+        used = [keys for prompt in round_.prompts if (keys := prompt.longest_there(level.are_there))]
         num_used = sum(map(len, used))
         self._time("touch", num_used, used, level.touch)
         self._time("load", num_used, used, level.begin_load, level.end_load)
 
-    def store_while_read(self, prompts: Sequence[Prompt], read: Sequence[Prompt]) -> None:
+    def store_while_read(self, round_: Round, read: Sequence[Prompt]) -> None:
         """Stores these prompts while all chunks of others are being read."""
         level = self._level
         loads = [level.begin_load(prompt.keys) for prompt in read]
         longest, self.figures[LONGEST] = self.figures[LONGEST], 0.0
-        self._time_stores(WHILE_READ, prompts)
+        self._time_stores(WHILE_READ, round_)
         self.figures[WHILE_READ], self.figures[LONGEST] = self.figures[LONGEST], longest
         for load in loads:
             level.end_load(load)
@@ -157,11 +173,8 @@ class Subject:
         kept = ("fill", LONGEST, WHILE_READ)
         self.figures = {column: self.figures[column] for column in kept}
 
-    def _time_stores(self, mode: str, prompts: Sequence[Prompt]) -> None:
-        stores = [store for prompt in prompts for store in prompt.stores]
-        num_chunks = sum(len(store.chunks) for store in stores)
-        prepared = [self._level.prepare(store) for store in stores]
-        self._time(mode, num_chunks, prepared, self._level.begin_store, self._level.end_store)
+    def _time_stores(self, mode: str, round_: Round) -> None:
+        self._time(mode, round_.num_chunks, round_.stores, self._level.begin_store, self._level.end_store)
 
     def _time(self, mode: str, num_chunks: int, arguments: Sequence[Any], *calls: Callable[[Any], Any]) -> None:
         """Times a round of calls: the first with each argument, the next with what the first returned."""
@@ -193,24 +206,23 @@ def main() -> None:
         prompts = [geometry.prompt() for _ in range(args.keys // len(geometry.prompt().keys))]
         num_warm = len(prompts) // args.per_round + 1
         later = [[geometry.prompt() for _ in range(args.per_round)] for _ in range(num_warm + args.rounds + 1)]
-        gc.collect()
-        gc.freeze()  # collections in our calls shall not look through what the benchmark holds
-        for level, make_level in (("policy", PolicyAlone), ("manager", WholeManager)):
+        for level, make_level in LEVELS.items():
+            first, *rounds = [Round(some, make_level.prepare) for some in (prompts, *later)]
+            gc.collect()
+            gc.freeze()  # collections in our calls shall not look through what the benchmark holds
             subjects = {policy: Subject(make_level, policy, geometry, len(prompts)) for policy in POLICIES}
-            play(subjects, prompts, later, num_warm)
+            play(subjects, first, rounds, num_warm)
             print_rows(f"{level}, {geometry.name}", subjects)
             del subjects
         for policy in POLICIES:
             print_row(f"policy, {geometry.name}: {policy}", {BYTES: bytes_per_chunk(geometry, policy, prompts)})
 
 
-def play(
-    subjects: Mapping[str, Subject], prompts: Sequence[Prompt], later: Sequence[Sequence[Prompt]], num_warm: int
-) -> None:
+def play(subjects: Mapping[str, Subject], first: Round, later: Sequence[Round], num_warm: int) -> None:
     """Fills the subjects, and lets them take turns."""
     for subject in subjects.values():
-        subject.fill(prompts)
-        subject.store_while_read(later[0], prompts[: len(prompts) // 4])
+        subject.fill(first)
+        subject.store_while_read(later[0], first.prompts[: len(first.prompts) // 4])
     for number, round_ in enumerate(later[1:]):
         for subject in subjects.values():
             if number == num_warm:
@@ -221,10 +233,11 @@ def play(
 def bytes_per_chunk(geometry: Geometry, policy: str, prompts: Sequence[Prompt]) -> float:
     num_slots = sum(prompt.num_slots for prompt in prompts)
     make_policy(policy, geometry.groups, num_slots)  # what is made once for the process
+    first = Round(prompts, PolicyAlone.prepare)
     gc.collect()
     tracemalloc.start()
     subject = Subject(PolicyAlone, policy, geometry, len(prompts))
-    subject.fill(prompts)
+    subject.fill(first)
     gc.collect()
     num_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
