@@ -22,7 +22,7 @@ def test_every_script_is_checked():
 def test_runs(script):
     pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
     ran = subprocess.run(
-        [sys.executable, "-W", "error", EXAMPLES / script], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-W", "error", EXAMPLES / script], capture_output=True, text=True, timeout=300, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.splitlines()[-1] == LAST_LINES[script]

@@ -81,7 +81,7 @@ def test_a_script_learns_of_trouble_by_the_status(octavo, server, typed, monkeyp
 
 
 def test_what_was_said_before_is_sent_along(server):
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    with httpx.Client(base_url=server.url, timeout=300) as client:
         conversation = Conversation(client, "tiny", None, {"max_tokens": 3, "temperature": 0})
         said = ["".join(conversation.say(text)) for text in ("one", "two")]
     assert [message["role"] for message in conversation.messages] == ["user", "assistant"] * 2
@@ -95,7 +95,7 @@ def test_what_would_steer_a_terminal_is_left_out():
 
 
 def test_an_answer_that_is_cut_short_is_remembered_so_far(server):
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    with httpx.Client(base_url=server.url, timeout=300) as client:
         conversation = Conversation(client, "tiny", None, {"max_tokens": 400, "ignore_eos": True})
         answer = conversation.say("go on")
         first = next(answer)
@@ -104,7 +104,7 @@ def test_an_answer_that_is_cut_short_is_remembered_so_far(server):
 
 
 def test_trouble_is_said_and_forgotten(server, capsys):
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    with httpx.Client(base_url=server.url, timeout=300) as client:
         conversation = Conversation(client, "another", None, {})
         lines = iter(["hello", None])
         talk(conversation, lambda: next(lines))
@@ -113,7 +113,7 @@ def test_trouble_is_said_and_forgotten(server, capsys):
 
 
 def test_a_conversation_that_no_longer_fits_is_told_how_to_go_on(server, capsys):
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    with httpx.Client(base_url=server.url, timeout=300) as client:
         conversation = Conversation(client, "tiny", "Be brief.", {"max_tokens": 3})
         lines = iter(["word " * 4000, "hello", "word " * 4000, None])
         talk(conversation, lambda: next(lines))

@@ -45,7 +45,7 @@ def run_in_core(tmp_path_factory):
         command = [sys.executable, "-P", "-S", "-W", "error", "-c", program, *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, beside), path])}
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env=environment
+            command, capture_output=True, text=True, timeout=300, check=False, cwd=folder, env=environment
         )
 
     return run
@@ -146,7 +146,7 @@ def test_the_extra_that_is_named_suffices():
     def ask(installed=None):
         hidden = [package for package, extra in EXTRA_OF.items() if extra != installed]
         command = [sys.executable, "-c", EVERY_NAME, *hidden]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         return json.loads(ran.stdout.splitlines()[-1])
 
     asked = {name: re.search(r"octavo\[([a-z,]+)\]", said)[1] for name, said in ask().items()}

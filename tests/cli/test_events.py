@@ -27,7 +27,7 @@ from rigs.octavo_process import start_octavo
 from rigs.ports import free_port
 
 LOOPBACK = "tcp://127.0.0.1:0"
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @pytest.fixture(autouse=True)

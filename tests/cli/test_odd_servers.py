@@ -123,7 +123,7 @@ def test_an_answer_of_any_length_has_a_bound_too(monkeypatch):
     monkeypatch.setattr("octavo.cli.answers._MOST_EVENTS", 1000)  # which takes some ten seconds
     with (
         odd_server(lambda: chain([answer(b"")], repeat(event("")))) as url,
-        httpx.Client(base_url=url, timeout=60) as client,
+        httpx.Client(base_url=url, timeout=300) as client,
     ):
         conversation = Conversation(client, "m", None, {})
         with pytest.raises(InputError, match="1,000 events, and the answer has not ended"):

@@ -22,7 +22,7 @@ OCTAVO = [sys.executable, "-P", "-W", "error", "-c", "from octavo.cli import mai
 
 def octavo(*arguments, **options):
     return subprocess.run(
-        [*OCTAVO, *map(str, arguments)], stderr=subprocess.PIPE, text=True, timeout=60, check=False, **options
+        [*OCTAVO, *map(str, arguments)], stderr=subprocess.PIPE, text=True, timeout=300, check=False, **options
     )
 
 
@@ -38,7 +38,7 @@ def test_version_and_help():
 def test_the_command_of_an_interpreter():
     for arguments in (["--help"], ["plan", "absent.json"]):
         by_module, by_name = (
-            subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=60, check=False)
+            subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=300, check=False)
             for start in ([sys.executable, "-m", "octavo"], OCTAVO)
         )
         assert by_module.returncode == by_name.returncode
@@ -134,7 +134,7 @@ def test_no_file_takes_the_number_of_a_closed_stream(closed, tmp_path):
     )
     told = tmp_path / "told"
     command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program, "plan", told]
-    subprocess.run(command, capture_output=True, timeout=60, check=False)
+    subprocess.run(command, capture_output=True, timeout=300, check=False)
     assert told.read_text() == "True"
 
 
@@ -142,7 +142,7 @@ def test_no_file_takes_the_number_of_a_closed_stream(closed, tmp_path):
 def test_nobody_is_asked_where_an_output_is_closed(closed, tmp_path):
     script = f'exec "$@" {closed}'
     command = ["sh", "-c", script, "sh", *OCTAVO, "store", "delete", f"file://{tmp_path}", "--salt", "x"]
-    asked = subprocess.run(command, input="y\n", capture_output=True, text=True, timeout=60, check=False)
+    asked = subprocess.run(command, input="y\n", capture_output=True, text=True, timeout=300, check=False)
     assert (asked.returncode, asked.stdout) == (2, "")
     assert asked.stderr in ("", "octavo: there is no terminal to ask on: give --yes, or leave the outputs open\n")
 
@@ -200,7 +200,7 @@ def test_a_light_command_does_not_wait_for_what_others_load(arguments, needed, t
     slow = {f"octavo.{room}" for room in rooms} | {"numpy", "torch", "transformers", "asyncio", "zmq", "httpx", "yaml"}
     program = "import sys; from octavo.cli import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=True)
     assert slow & set(ran.stderr.split()) == needed
 
 
@@ -217,7 +217,7 @@ def test_an_interrupt_ends_a_command_that_a_store_does_not_answer(scheme):
                 with connection:
                     assert connection.recv(1), "it waits for the answer"
                     asking.send_signal(signal.SIGINT)
-                    assert asking.communicate(timeout=30)[1] == ""
+                    assert asking.communicate(timeout=300)[1] == ""
             finally:
                 asking.kill()
     assert asking.returncode == 130

@@ -33,7 +33,7 @@ def write(path, *lines):
 
 
 def cached(url, route, **body):
-    answer = httpx.post(f"{url}{route}", json={"model": MODEL, "max_tokens": 1, **body}, timeout=60).json()
+    answer = httpx.post(f"{url}{route}", json={"model": MODEL, "max_tokens": 1, **body}, timeout=300).json()
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 

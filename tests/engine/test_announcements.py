@@ -30,7 +30,7 @@ from rigs.offload_always import offload_always
 FAMILIES = ["llama", "gemma3", "qwen3_next"]
 NEW_TOKENS = 4
 LENGTHS = (40, 101, 130, 71)
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 KV_EVENTS = PublisherConfig(endpoint="tcp://127.0.0.1:1")  # never opened
 
 

@@ -19,7 +19,7 @@ def test_a_server_answers_as_plain_hugging_face(tmp_path):
         wanted = {"model": "model", "prompt": prompt, "max_tokens": NUM_TOKENS, "temperature": 0, "ignore_eos": True}
         for num_cached in (0, 64):
             asked = httpx.post(
-                f"{server.url}/v1/completions", json={**wanted, "return_token_ids": True}, timeout=60
+                f"{server.url}/v1/completions", json={**wanted, "return_token_ids": True}, timeout=300
             ).json()
             assert asked["choices"][0]["token_ids"] == expected
             assert asked["usage"]["prompt_tokens_details"]["cached_tokens"] == num_cached

@@ -13,7 +13,7 @@ from octavo.events.subscriber import Subscriber
 from octavo.events.subscriber_config import SourceConfig, SubscriberConfig
 
 LOOPBACK = "tcp://127.0.0.1:0"
-PATIENCE_S = 10.0
+PATIENCE_S = 300.0
 
 
 @pytest.fixture

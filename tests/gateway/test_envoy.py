@@ -94,7 +94,7 @@ def test_engines_tell_other_pickers_of_a_request(envoy, picker, engines):
 
 
 def test_the_official_client_gets_chats_and_streams(envoy, picker, engines):
-    with openai.OpenAI(base_url=f"{envoy.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=f"{envoy.url}/v1", api_key="any", max_retries=0, timeout=300) as client:
         options = {"model": MODEL, "messages": CHAT, "temperature": 0, "max_completion_tokens": 12}
         whole = client.chat.completions.create(**options)
         picker.wait_until_told(engines)
@@ -250,7 +250,7 @@ def test_its_status_is_told_over_http(folder, running, tmp_path):
         picker.wait_until_told([engine])
         complete(client, [*LONG, *LONG], stream=True)
     headers = {"authorization": "Bearer mine"}
-    with httpx.Client(base_url=picker.server.status_url, headers=headers, timeout=60) as client:
+    with httpx.Client(base_url=picker.server.status_url, headers=headers, timeout=300) as client:
         seen, metrics = client.get("/fleet").json(), client.get("/metrics").text
         assert (seen["requests"], seen["prompt_tokens"]) == (2, 3 * len(LONG))
         assert [decision["path"] for decision in seen["decisions"]] == ["/v1/completions"] * 2

@@ -100,7 +100,7 @@ class TestTrust:
 class TestWorkers:
     def test_another_process_maps_the_same_bytes(self, path):
         segment = Segment.create(str(path), PLAN)
-        subprocess.run([sys.executable, "-c", WRITE_SLOT, str(path)], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", WRITE_SLOT, str(path)], check=True, timeout=300)
         assert segment.arena.view[3, :5].tolist() == [1, 2, 3, 4, 5]
         assert path.stat().st_mode & 0o777 == 0o600
         segment.close()

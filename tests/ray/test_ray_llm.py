@@ -74,7 +74,7 @@ def test_a_prompt_goes_where_its_beginning_was_computed(model):
     port = free_port()
     with running_ray(num_cpus=8, http_options={"host": "127.0.0.1", "port": port}):
         serve.run(build_openai_app({"llm_configs": [config_of(model)]}), name="llm")
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300) as client:
             wait_until(lambda: resumed_again(client, rng) == [ALL] * NUM_STEMS)  # Ray hands the endpoints on later
             assert resumed_again(client, rng) == [ALL] * NUM_STEMS
 

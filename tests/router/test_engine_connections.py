@@ -300,7 +300,7 @@ def test_an_engine_may_have_a_certificate_of_an_authority_of_ones_own(named, tol
         engine = Engine()
         async with await asyncio.start_server(engine.serve, "127.0.0.1", 0, ssl=context) as server:
             port = server.sockets[0].getsockname()[1]
-            async with httpx.AsyncClient(transport=EngineConnections(), timeout=60) as client:
+            async with httpx.AsyncClient(transport=EngineConnections(), timeout=300) as client:
                 try:
                     answer = (await client.get(f"https://127.0.0.1:{port}")).text
                 except httpx.ConnectError as error:

@@ -46,7 +46,7 @@ def test_an_engine_that_is_killed_or_paused_under_load(folder, running, fault):
                     whole.release()
         return answer.headers["x-octavo-engine"], pieces
 
-    with httpx.Client(base_url=router.url, timeout=100) as client, ThreadPoolExecutor(NUM_CLIENTS) as clients:
+    with httpx.Client(base_url=router.url, timeout=300) as client, ThreadPoolExecutor(NUM_CLIENTS) as clients:
         asked = [clients.submit(ask, client, number) for number in range(NUM_CLIENTS)]
         for _ in range(2 * NUM_CLIENTS):
             whole.acquire()

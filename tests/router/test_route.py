@@ -30,7 +30,7 @@ def router(engines, running):
 
 @pytest.fixture
 def official(router):
-    with openai.OpenAI(base_url=f"{router.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=f"{router.url}/v1", api_key="any", max_retries=0, timeout=300) as client:
         yield client
 
 
@@ -76,7 +76,7 @@ def test_a_chat_goes_on_where_it_began(router, engines, official):
 
 
 def test_models_are_told_as_an_engine_tells_them(router, engines, official):
-    with openai.OpenAI(base_url=f"{engines[0].url}/v1", api_key="any", max_retries=0, timeout=60) as direct:
+    with openai.OpenAI(base_url=f"{engines[0].url}/v1", api_key="any", max_retries=0, timeout=300) as direct:
         of_engine = direct.models.retrieve(MODEL)
     (model,) = official.models.list().data
     assert model == official.models.retrieve(MODEL)
@@ -122,7 +122,7 @@ NOT_ASCII = [(name, b"\xff\xfe") for name in (b"x-session-id", b"x-request-id")]
 )
 def test_what_the_router_cannot_read_an_engine_answers(router, engines, body):
     kind = [(b"content-type", b"application/json")]
-    with router.client() as client, httpx.Client(base_url=engines[0].url, timeout=60) as direct:
+    with router.client() as client, httpx.Client(base_url=engines[0].url, timeout=300) as direct:
         through = client.post("/v1/completions", content=body, headers=NOT_ASCII + kind)
         assert through.status_code == direct.post("/v1/completions", content=body, headers=NOT_ASCII + kind).status_code
         assert through.status_code < 500

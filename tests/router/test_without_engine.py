@@ -14,7 +14,7 @@ def test_it_routes_and_shows_itself(model, running):
     engine = running(RoutedEngine(model))
     router = running(OctavoProcess("route", engine.url, "--port", "0", without=ENGINE_PACKAGES))
     chat = {"model": MODEL, "messages": [{"role": "user", "content": "Hello?"}], "max_tokens": 3}
-    with httpx.Client(base_url=router.url, timeout=60) as client:
+    with httpx.Client(base_url=router.url, timeout=300) as client:
         while client.get("/health").status_code != httpx.codes.OK:  # it has yet to find the engine
             pass
         assert client.post("/v1/chat/completions", json=chat).json()["usage"]["completion_tokens"] == 3
@@ -26,7 +26,7 @@ def test_it_routes_and_shows_itself(model, running):
 
 def test_it_selects():
     with closing(OctavoProcess("select", "--port", "0", without=ENGINE_PACKAGES)) as selection:
-        assert httpx.get(f"{selection.url}/health", timeout=60).status_code == httpx.codes.OK
+        assert httpx.get(f"{selection.url}/health", timeout=300).status_code == httpx.codes.OK
 
 
 @pytest.mark.parametrize("command", [["serve", "--tiny", "gemma3"], ["demo"]])

@@ -30,5 +30,5 @@ def client(server):
 @pytest.fixture
 def official(server):
     """OpenAI's own client."""
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=300) as client:
         yield client

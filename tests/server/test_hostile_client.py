@@ -51,7 +51,7 @@ def hasty_server(model_folder):
 
 def connect(server):
     host, port = server.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=60)
+    return socket.create_connection((host, int(port)), timeout=300)
 
 
 def read_all(connection):

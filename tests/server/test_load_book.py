@@ -76,7 +76,7 @@ BEHAVIOURS = [read_whole, read_stream, cut_stream, go_away, send_half, send_rubb
 
 async def be_clients(url):
     limits = httpx.Limits(max_connections=NUM_CLIENTS)
-    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=300, limits=limits) as client:
         return await asyncio.gather(*(BEHAVIOURS[i % len(BEHAVIOURS)](client, i) for i in range(NUM_CLIENTS)))
 
 

@@ -31,7 +31,7 @@ def answer_to(server, *pieces):
     """All that comes until the connection ends, whoever ends it. At None an answer is waited for."""
     host, port = server.url.removeprefix("http://").split(":")
     answer = b""
-    with socket.create_connection((host, int(port)), timeout=60) as asking, suppress(ConnectionError):
+    with socket.create_connection((host, int(port)), timeout=300) as asking, suppress(ConnectionError):
         for piece in pieces:
             if piece is None:
                 while not answer.endswith(b"}"):

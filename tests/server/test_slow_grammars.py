@@ -97,7 +97,7 @@ def test_a_process_ends_while_one_is_compiled(model_folder):
         [sys.executable, "-c", PROCESS, str(model_folder), LONG],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=True,
     )
     assert "takes more than 0.2 s to compile" in done.stdout

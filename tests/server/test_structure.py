@@ -41,7 +41,7 @@ def any_format(request, tmp_path_factory):
         tokenizer.chat_template = template
         (folder / "chat_template.jinja").write_text(template)
     with serving(folder, max_model_len=2048) as running:
-        with openai.OpenAI(base_url=f"{running.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+        with openai.OpenAI(base_url=f"{running.url}/v1", api_key="any", max_retries=0, timeout=300) as client:
             yield client
         running.check_nothing_is_left()
 

@@ -24,7 +24,7 @@ def client(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "thinker"
     save_scripted_model(folder, ANSWER, TEMPLATES["harmony"])
     with serving(folder) as server:
-        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, timeout=300) as client:
             yield client
         server.check_nothing_is_left()
 

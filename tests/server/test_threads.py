@@ -8,7 +8,7 @@ import pytest
 
 from octavo.server.threads import PatientCalls
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @pytest.mark.parametrize("turns", range(6))

@@ -207,14 +207,14 @@ def test_a_module_being_imported_elsewhere_does_not_deadlock(fresh, install, mon
     gate = ModuleType("octavo_test_gate")
     gate.is_loading, gate.is_importing = threading.Event(), threading.Event()
     monkeypatch.setitem(sys.modules, gate.__name__, gate)
-    waits = "import octavo_test_gate as gate\ngate.is_importing.set()\nassert gate.is_loading.wait(60)\n"
+    waits = "import octavo_test_gate as gate\ngate.is_importing.set()\nassert gate.is_loading.wait(300)\n"
     install(
         "a_signal", "def signal():\n    import octavo_test_gate\n    octavo_test_gate.is_loading.set()\n", ":signal"
     )
     module = install("b_slow", waits + SPEC.format(name="SlowSpec") + at_import)
 
     def load_plugins():
-        assert gate.is_importing.wait(60)
+        assert gate.is_importing.wait(300)
         return names(fresh.registered_specs())
 
     results = run_at_once([lambda: __import__(module).__name__, load_plugins])

@@ -136,7 +136,7 @@ class TestS3(ObjectsKeeperSuite):
         path, date = quote(f"{url.removeprefix('s3:/')}/{name}"), formatdate(usegmt=True)
         signed = hmac.digest(os.environ["AWS_SECRET_ACCESS_KEY"].encode(), f"PUT\n\n\n{date}\n{path}".encode(), "sha1")
         key = f"AWS {os.environ['AWS_ACCESS_KEY_ID']}:{base64.b64encode(signed).decode()}"
-        answer = httpx.put(f"{self.endpoint}{path}", headers={"Date": date, "Authorization": key}, timeout=30)
+        answer = httpx.put(f"{self.endpoint}{path}", headers={"Date": date, "Authorization": key}, timeout=300)
         assert answer.status_code == 200, answer.text
 
     @pytest.mark.parametrize("name", ["logs//2026", "logs/\1", "2026//x"])

@@ -131,7 +131,7 @@ os._exit(0)
 
 def names(pool):
     """Of chunks: what else is there names an epoch."""
-    with urlopen(f"{pool['METRICS']}/get_all_keys", timeout=60) as answer:
+    with urlopen(f"{pool['METRICS']}/get_all_keys", timeout=300) as answer:
         return [name for name in answer.read().decode().split() if name.count(":") > 1]
 
 
@@ -271,7 +271,7 @@ def test_what_is_wrong_is_said_with_the_remedy(pool, caplog, monkeypatch):
     assert "is tried again while the engine runs" in caplog.text
     with pytest.raises(InputError, match=r"keeps its pool: .* http://127\.0\.0\.1:9003/metrics/summary"):
         spec_from_config({"type": "mooncake", "url": pool["URL"]}).open_keeper()
-    with urlopen(f"{pool['METRICS']}/metrics/summary", timeout=60) as summary:
+    with urlopen(f"{pool['METRICS']}/metrics/summary", timeout=300) as summary:
         assert b"Mem Storage: " in summary.read()
     monkeypatch.setitem(sys.modules, "mooncake", None)
     with pytest.raises(InputError, match=r"pip install 'octavo\[mooncake\]'"):

@@ -13,7 +13,7 @@ from rigs.processes import children_of, command_of, family_of
 from rigs.store_servers import MissingError, serving
 
 pytestmark = [pytest.mark.stores, pytest.mark.timeout(300)]
-PATIENCE_S = 60
+PATIENCE_S = 300
 SERVERS = {
     "start_redis.sh": ["redis"],
     "start_object_store.sh": [],

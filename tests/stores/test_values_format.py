@@ -166,7 +166,7 @@ def test_a_description_that_redis_held_is_read(empty_redis):
 def test_mooncake_holds_what_redis_holds(pool, key_file):
     told, config = pool
     run_all(config, key_file, store)
-    with urlopen(f"{told['METRICS']}/get_all_keys", timeout=60) as answer:
+    with urlopen(f"{told['METRICS']}/get_all_keys", timeout=300) as answer:
         names = answer.read().decode().split()
     assert through_mooncake(told, names) == golden()
 

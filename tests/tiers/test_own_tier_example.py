@@ -25,7 +25,7 @@ def test_its_own_tests_pass(tmp_path):
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

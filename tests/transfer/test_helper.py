@@ -19,7 +19,7 @@ def test_every_part_is_done_once(count, is_closed):
 
 def test_two_threads_work_at_once():
     helper, both = Helper("helper"), Barrier(2)
-    helper.share(lambda _: both.wait(60), range(2))
+    helper.share(lambda _: both.wait(300), range(2))
     helper.close()
 
 
@@ -27,12 +27,12 @@ def test_a_busy_helper_is_not_waited_for():
     helper, begun, gate, done = Helper("helper"), Barrier(3), Event(), []
 
     def held(_):
-        begun.wait(60)
-        assert gate.wait(60)
+        begun.wait(300)
+        assert gate.wait(300)
 
     with ThreadPoolExecutor(1) as other:
         first = other.submit(helper.share, held, range(2))
-        begun.wait(60)
+        begun.wait(300)
         helper.share(done.append, range(5))
         assert sorted(done) == list(range(5))
         assert not first.done()
@@ -47,7 +47,7 @@ def test_after_an_error_nobody_works_on_a_part(is_here):
     helper, both, caller, ended = Helper("helper"), Barrier(2), get_ident(), []
 
     def work(part):
-        both.wait(60)
+        both.wait(300)
         if (get_ident() == caller) == is_here:
             raise LookupError("gone")
         ended.append(part)

@@ -288,7 +288,7 @@ def test_a_large_job_is_shared_by_two_threads(monkeypatch):
 
     def copy_together(*args, **kwargs):
         threads.add(get_ident())
-        both.wait(60)
+        both.wait(300)
         copy(*args, **kwargs)
 
     monkeypatch.setattr(copier, "_copy", copy_together)
@@ -303,7 +303,7 @@ def test_a_large_job_is_shared_by_two_threads(monkeypatch):
 def test_jobs_beyond_the_bound_fail_at_once(monkeypatch):
     worker = CpuWorker(small_caches(), np.zeros((8, 64), np.uint8), inline_bytes=-1, max_jobs=2)
     gate = Event()
-    monkeypatch.setattr(worker._copier, "store", lambda *_, **__: gate.wait(60) and ())
+    monkeypatch.setattr(worker._copier, "store", lambda *_, **__: gate.wait(300) and ())
     for job_id in range(4):
         worker.submit_store(job_id, [ChunkCopy(0, [job_id], [job_id])])
     assert [(job.job_id, job.failed) for job in worker.get_finished()] == [(2, {0}), (3, {0})]

@@ -70,4 +70,4 @@ def starting(model: str, folder: Path, *options: str) -> Iterator[Server]:
             raise
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(60)
+            process.wait(300)

@@ -22,12 +22,12 @@ _EVENT_S = 60
 
 
 def post(url: str) -> None:
-    with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=300) as answer:
         assert answer.status == 200
 
 
 def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=300) as answer:
         return answer.read().decode()
 
 
@@ -147,7 +147,7 @@ def test_what_two_ranks_stored_outlives_the_death_of_one(tmp_path: Path) -> None
         wait_for_metric(server.url, *written, at_least=512 // 128)
         (rank,) = (child for child in server.process.children(recursive=True) if "Worker_TP1" in child.cmdline()[0])
         rank.kill()
-        server.process.wait(60)
+        server.process.wait(300)
     assert leftovers() <= before
     with serving(*two_ranks) as server, server.client() as client:
         assert ask(client, prompt) == right

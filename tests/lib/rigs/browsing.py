@@ -3,7 +3,7 @@
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 def text_of(browser, name):

@@ -146,7 +146,7 @@ class Load:
 
     def _ask_all(self, number):
         rng = random.Random(number)
-        with httpx.Client(timeout=100) as client:
+        with httpx.Client(timeout=300) as client:
             while not self._has_stopped.is_set():
                 self._asked.append(asked := Asked(self._prompt(rng)))
                 for url in self._urls:

@@ -18,7 +18,7 @@ from octavo.events import (
 
 LOOPBACK = "tcp://127.0.0.1:0"
 END = b"\xff" * 8
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 """For what comes at once, unless the machine is busy."""
 
 

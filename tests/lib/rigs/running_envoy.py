@@ -91,13 +91,13 @@ class RunningEnvoy:
         while not (file.exists() and file.read_text()):
             assert self._process.poll() is None
         url = f"http://{file.read_text()}/listeners?format=json"
-        while not (found := httpx.get(url, timeout=60).json()):
+        while not (found := httpx.get(url, timeout=300).json()):
             pass
         address = found["listener_statuses"][0]["local_address"]["socket_address"]
         return f"http://127.0.0.1:{address['port_value']}"
 
     def client(self, **options):
-        return httpx.Client(base_url=self.url, timeout=60, **options)
+        return httpx.Client(base_url=self.url, timeout=300, **options)
 
     def close(self):
         self._process.kill()

@@ -10,7 +10,7 @@ import ray
 from ray import serve
 from ray._private.node import Node
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 _SLOW_MACHINE = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "120",

@@ -21,7 +21,7 @@ class RouterAt:
         self.url = url
 
     def client(self, **options):
-        return httpx.Client(base_url=self.url, timeout=60, **options)
+        return httpx.Client(base_url=self.url, timeout=300, **options)
 
     def ask(self, prompt):
         """The engine that answered, and how many tokens of the prompt it resumed."""

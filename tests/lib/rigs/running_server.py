@@ -43,7 +43,7 @@ class RunningServer:
         self._thread.start()
 
     def client(self, **options):
-        return httpx.Client(base_url=self.url, timeout=60, **options)
+        return httpx.Client(base_url=self.url, timeout=300, **options)
 
     def ask(self, function):
         """What a function says of the engine, between two steps."""

@@ -40,7 +40,7 @@ def run_at_once(functions):
     results = [None] * len(functions)
 
     def run(index):
-        barrier.wait(timeout=60)
+        barrier.wait(timeout=300)
         try:
             results[index] = functions[index]()
         except Exception as error:  # noqa: BLE001 - the assertion shows it
@@ -50,6 +50,6 @@ def run_at_once(functions):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=300)
     assert not any(thread.is_alive() for thread in threads)
     return results

@@ -35,4 +35,4 @@ def serving(script: str, folder: Path, *options: str) -> Iterator[dict[str, str]
         yield told
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)

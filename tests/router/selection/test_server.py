@@ -25,7 +25,7 @@ class RunningSelection:
         self._thread.start()
 
     def client(self, key="secret"):
-        return httpx.Client(base_url=self.url, timeout=60, headers={"authorization": f"Bearer {key}"})
+        return httpx.Client(base_url=self.url, timeout=300, headers={"authorization": f"Bearer {key}"})
 
     def close(self):
         self.server.should_exit = True
