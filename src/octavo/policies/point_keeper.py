@@ -305,7 +305,7 @@ class PointKeeper:
         """Whether some slots become free now if a point is given up: of a stretch that it alone holds and nobody reads.
         Chunks before one that is read stay."""
         goes = self._stretches.goes_with_holder
-        if goes(self._points.tips[point]):
+        if goes(self._points.tips[point]):  # the last stretches first: most points free one of them
             return True
         if not self._points.is_end[point]:
             for _, ends in self._ends_of_runs:
