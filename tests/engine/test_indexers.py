@@ -98,6 +98,23 @@ def test_pools_of_other_sizes(family, sizes, tmp_path, monkeypatch):
     compare(family, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "default", "partial_rotary_factor": 0.45, "mrope_section": [2, 1, 1]},
+        {"rope_type": "proportional", "partial_rotary_factor": 0.5, "mrope_section": [4, 2, 2]},
+        {"rope_type": "default", "mrope_section": [4, 2, 2]},
+    ],
+    ids=["half a pair", "no frequency for the rest", "whole heads"],
+)
+def test_rotations_of_other_sizes(rope, tmp_path, monkeypatch):
+    """The seven numbers of a head that are to be rotated are rotated with an eighth."""
+    name, own = TINY_MODELS["qwen4_exp"]
+    own = {**own, "rope_parameters": {"rope_theta": 10_000.0, **rope}}
+    monkeypatch.setitem(TINY_MODELS, "qwen4_exp", (name, own))
+    compare("qwen4_exp", tmp_path)
+
+
 def test_pools_of_equal_scores(tmp_path, monkeypatch):
     """With one head every second score is zero, and what is chosen of these must not depend on the step."""
     name, own = TINY_MODELS["qwen4_exp"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from octavo.engine.attention import Selection
 from octavo.engine.cache import IndexPart, PooledReads
@@ -36,9 +37,10 @@ def is_over_heads(indexer: nn.Module) -> bool:
     return hasattr(indexer, "block_topk")
 
 
-def rotated_size(config: Any) -> int:
-    """How many numbers of a head are rotated."""
-    return int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
+def rotated_size(model: PreTrainedModel) -> int:
+    """How many numbers of a head are rotated: two for each frequency. The config does not tell: its share of a head may
+    end within a pair, and some kinds of RoPE have frequencies of zero for the rest."""
+    return 2 * len(model.get_decoder().rotary_emb.inv_freq)
 
 
 class HeadChooser:

@@ -56,15 +56,14 @@ def choosing_layers(model: nn.Module) -> set[int]:
 
 def pool_shapes(model: PreTrainedModel) -> dict[int, PoolShape]:
     """By layer with an indexer that scores pools."""
-    config = model.config.get_text_config(decoder=True)
     indexers: list[Any] = [module for module in model.modules() if _keeps_keys(module)]
-    found = {indexer.layer_idx: _find_pool_shape(indexer, config) for indexer in indexers}
+    found = {indexer.layer_idx: _find_pool_shape(indexer, model) for indexer in indexers}
     return {layer: shape for layer, shape in found.items() if shape is not None}
 
 
-def _find_pool_shape(indexer: Any, config: Any) -> PoolShape | None:
+def _find_pool_shape(indexer: Any, model: PreTrainedModel) -> PoolShape | None:
     if is_over_heads(indexer):
-        size, num_rotated = int(indexer.index_head_dim), rotated_size(config)
+        size, num_rotated = int(indexer.index_head_dim), rotated_size(model)
         return PoolShape(num_tokens=indexer.compress_ratio, key_size=size, open_size=size + 2 * num_rotated)
     if _scores_pools(indexer):
         size = int(indexer.head_dim)  # of a key, and of its gates
