@@ -9,9 +9,10 @@ from test_families import NEW_TOKENS, PROMPTS, check_answers, plain_answer
 from octavo.engine import load_model
 from octavo.engine.cache import OpenPages, Records
 from octavo.engine.models import CausalModel, compressors
+from octavo.engine.models.compared import check_compared
 from octavo.engine.models.layers import CacheGeometry
 from octavo.engine.tiny_families import TINY_MODELS
-from octavo.engine.tiny_models import build_tiny_model, save_tiny_model
+from octavo.engine.tiny_models import build_tiny_model, save_tiny_model, tiny_config
 from octavo.errors import UnsupportedModelError
 from octavo.specs import CircularBufferSpec, MLAAttentionSpec, SlidingWindowMLASpec
 
@@ -25,6 +26,7 @@ def of_kinds(*kinds, **others):
 
 
 def set_tiny_model(monkeypatch, **own):
+    check_compared(FAMILY, tiny_config(FAMILY))  # now it is remembered what was compared: the usual model
     name, usual = TINY_MODELS[FAMILY]
     monkeypatch.setitem(TINY_MODELS, FAMILY, (name, {**usual, **own}))
 
