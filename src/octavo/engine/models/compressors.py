@@ -16,6 +16,7 @@ from torch import nn
 
 from octavo.engine.attention import SeenRecords, Selection
 from octavo.engine.cache import RecordReads, Records, cut_row, most_queries
+from octavo.engine.models.equal_scores import ChoosingAlone
 from octavo.engine.models.step_cache import StepCache
 
 _OPEN = "store_compression_weights"
@@ -106,7 +107,8 @@ def _choose_by_part(indexer: Any) -> Callable[..., torch.Tensor]:
         chosen = []
         for tokens in _parts(reads, most_queries(indexer.num_heads, keys.shape[1])):
             own = {name: cut_row(value, tokens, reads.num_sequences) for name, value in given.items()}
-            chosen.append(forward(**{n: part_cache if value is row else value for n, value in own.items()}))
+            with ChoosingAlone():
+                chosen.append(forward(**{n: part_cache if value is row else value for n, value in own.items()}))
         return torch.cat(chosen, 1)
 
     def run(*args: Any, **kwargs: Any) -> torch.Tensor:

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from octavo.engine.attention import Selection
 from octavo.engine.cache import IndexPart, PooledReads
+from octavo.engine.models.equal_scores import best_of_seen
 from octavo.engine.models.step_cache import StepCache
 
 _ROTATE = "apply_rotary_pos_emb"
@@ -88,15 +89,8 @@ class HeadChooser:
         return chosen.where(chosen >= 0, chosen.amax(-1, keepdim=True))
 
     def _best(self, scores: torch.Tensor, num_closed: torch.Tensor) -> torch.Tensor:
-        """The best closed pools (sequences, queries, most); -1 where there are fewer.
-
-        Scores can be equal, such as zero in all heads, and which of these `topk` takes depends on how many scores there
-        are. So queries choose together only if they see equally many pools: as if each were alone, as in Hugging Face.
-        """
+        """The best closed pools (sequences, queries, most); -1 where there are fewer."""
+        is_open = torch.arange(scores.shape[-1], device=scores.device) >= num_closed[..., None]
         most = min(self._indexer.block_topk, scores.shape[-1])
-        first = torch.arange(most, device=scores.device)
-        best = first.where(first < num_closed[..., None], -1)
-        for number in {number for number in num_closed.flatten().tolist() if number > most}:
-            are_alike = num_closed == number
-            best[are_alike] = scores[are_alike][:, :number].topk(most).indices
-        return best
+        _, best = best_of_seen(scores.masked_fill(is_open, -torch.inf), most)
+        return best.masked_fill(best >= num_closed[..., None], -1)

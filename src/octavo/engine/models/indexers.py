@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from octavo.engine.attention import Selection
 from octavo.engine.cache import IndexPart, MakeKeys, PooledReads
+from octavo.engine.models.equal_scores import ChoosingAlone
 from octavo.engine.models.head_indexers import HeadChooser, PlainMask, is_over_heads, rotated_size
 from octavo.engine.models.step_cache import StepCache
 
@@ -133,7 +134,9 @@ class _Chooser:
 
     def __call__(self, part: IndexPart, given: Mapping[str, Any]) -> torch.Tensor:
         """(sequences, queries, chosen)"""
-        chosen: torch.Tensor = self._forward(**self._arguments(part, given))
+        arguments = self._arguments(part, given)
+        with ChoosingAlone():
+            chosen: torch.Tensor = self._forward(**arguments)
         return chosen.long()
 
     def _arguments(self, part: IndexPart, given: Mapping[str, Any]) -> dict[str, Any]:
