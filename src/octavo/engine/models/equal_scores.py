@@ -16,7 +16,8 @@ class ChoosingAlone(TorchFunctionMode):
     def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is not torch.Tensor.topk:
             return function(*args, **(kwargs or {}))
-        return torch.return_types.topk(best_of_seen(args[0], args[1]))
+        number = args[1] if len(args) > 1 else kwargs["k"]
+        return torch.return_types.topk(best_of_seen(args[0], number))
 
 
 def best_of_seen(scores: torch.Tensor, number: int) -> tuple[torch.Tensor, torch.Tensor]:
