@@ -17,7 +17,7 @@ export PYTHON
 # Each compares with a peer or a limit in the same run.
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py)) benchmarks/compare_managers.py benchmarks/bookkeeping_memory.py
 
-.PHONY: help demo test test-pythons test-browser test-fleet servers test-stores check docs site wheel gpu-check gpu-wheels figures bench fuzz crash soak families mutants test-vllm clean
+.PHONY: help demo test test-pythons test-lowest test-browser test-fleet servers test-stores check docs site wheel gpu-check gpu-wheels figures bench fuzz crash soak families mutants test-vllm clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ test: $(VENV)/.installed  ## all tests that need no peer
 
 test-pythons:  ## a short suite on the other versions of Python that are installed here
 	scripts/test_pythons.sh $(OTHER_PYTHONS)
+
+test-lowest:  ## a short suite with the oldest versions of packages that pyproject.toml allows
+	scripts/test_lowest.sh
 
 test-browser: $(VENV)/.installed  ## the page in a real browser
 	scripts/setup_browser.sh
