@@ -30,7 +30,7 @@ def best_of_seen(scores: torch.Tensor, number: int) -> tuple[torch.Tensor, torch
     last, next_one = values[..., number - 1 :].unbind(-1)
     is_tied = (last == next_one) & (next_one > least)
     values, places = values[..., :number], places[..., :number]
-    num_seen = (scores > least).sum(-1) * is_tied
+    num_seen = (~(scores <= least)).sum(-1) * is_tied  # what is no number is the greatest, as it is for `topk`
     for seen in set(num_seen.flatten().tolist()) - {0}:
         are_alike = num_seen == seen
         places[are_alike] = scores[are_alike][:, :seen].topk(number).indices
