@@ -47,3 +47,10 @@ def test_a_query_chooses_as_if_it_were_alone(hidden):
         ):
             alone = row[:num_seen].topk(min(number, num_seen)).indices
             assert {*chosen.tolist()} & {*range(num_seen)} == {*alone.tolist()}
+
+
+def test_a_score_that_is_no_number_ends_no_step():
+    scores = torch.tensor([[torch.nan] * 5 + [0.0, 0.0, -torch.inf], [1.0, 0.0, 0.0, 0.0] + [-torch.inf] * 4])
+    _, places = best_of_seen(scores, 6)
+    assert {*range(5)} < {*places[0].tolist()}, "it is the greatest, as for topk"
+    assert {*range(4)} < {*places[1].tolist()}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from octavo.policies.hazards import NUM_AGES, Hazards, Role, class_of, gittins
+from octavo.policies.hazards import FOLLOWED, NUM_AGES, Hazards, Role, class_of, gittins
 from octavo.policies.point_table import PointTable
 
 USED, UNUSED = 3, 8
@@ -25,7 +25,7 @@ def used_and_unused(*, is_own: bool) -> Hazards:
 
 def test_each_class_has_its_own_index_and_those_of_a_role_without_lives_are_alike() -> None:
     hazards = used_and_unused(is_own=True)
-    for index in (hazards.index_own, hazards.index_all):
+    for index in (hazards.index[FOLLOWED:], hazards.index[:FOLLOWED]):
         others = [index[class_] for class_ in range(class_of(Role.SEEN, 0, 0)) if class_ not in (USED, UNUSED)]
         assert all(np.array_equal(other, others[0]) for other in others)
         assert index[USED][0] > others[0][0] > index[UNUSED][0]
@@ -39,7 +39,7 @@ def test_a_life_is_used_once() -> None:
             life = hazards.begin(USED, now)
             for _ in range(uses):
                 hazards.use(life, now, is_own=True)
-    assert np.array_equal(once.index_own, twice.index_own)
+    assert np.array_equal(once.index[FOLLOWED:], twice.index[FOLLOWED:])
 
 
 def test_a_life_that_turns_into_another_class_counts_there() -> None:
@@ -50,8 +50,8 @@ def test_a_life_that_turns_into_another_class_counts_there() -> None:
         turned.turn_into(life, USED)
         turned.use(life, now, is_own=True)
         begun.use(begun.begin(USED, now), now, is_own=True)
-    assert turned.index_own[USED][0] == pytest.approx(begun.index_own[USED][0], rel=0.05)
-    assert turned.index_own[UNUSED][0] < turned.index_own[USED][0] / 2
+    assert turned.index[FOLLOWED + USED][0] == pytest.approx(begun.index[FOLLOWED + USED][0], rel=0.05)
+    assert turned.index[FOLLOWED + UNUSED][0] < turned.index[FOLLOWED + USED][0] / 2
 
 
 def test_the_life_of_a_point_turns_with_it() -> None:
@@ -61,7 +61,7 @@ def test_the_life_of_a_point_turns_with_it() -> None:
         points.renew(point, UNUSED)
         points.turn_into(point, USED)
         points.hazards.use(points.lives[point], points.now, is_own=True)
-    assert points.hazards.index_own[UNUSED][0] < points.hazards.index_own[USED][0] / 2
+    assert points.hazards.index[FOLLOWED + UNUSED][0] < points.hazards.index[FOLLOWED + USED][0] / 2
 
 
 def test_a_life_that_had_its_use_turns_into_nothing() -> None:
@@ -74,7 +74,7 @@ def test_a_life_that_had_its_use_turns_into_nothing() -> None:
             if hazards is turned:
                 hazards.turn_into(life, UNUSED)
             hazards.use(life, now, is_own=True)
-    assert np.array_equal(turned.index_own, left_alone.index_own)
+    assert np.array_equal(turned.index[FOLLOWED:], left_alone.index[FOLLOWED:])
 
 
 def test_the_oldest_ghosts_are_forgotten_at_the_bound() -> None:
@@ -93,7 +93,7 @@ def test_the_oldest_ghosts_are_forgotten_at_the_bound() -> None:
 def test_where_little_is_known_a_role_says_what_to_expect() -> None:
     hazards = hazards_of(1000)
     new, resumed, left = (class_of(role, 0.5, 0) for role in (Role.NEW, Role.RESUMED, Role.LEFT))
-    assert hazards.index_all[resumed][9] > hazards.index_all[new][9] > hazards.index_all[left][9]
+    assert hazards.index[resumed][9] > hazards.index[new][9] > hazards.index[left][9]
 
 
 def test_of_many_lives_a_few_more_do_not_make_a_new_index(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,13 +150,13 @@ def test_a_life_has_reached_an_age_when_it_is_so_old() -> None:
     rates = np.zeros((1, NUM_AGES))
     rates[0, age] = 0.5
     widths = np.diff([*hazards.ages, hazards.ages[-1] * 2**0.5])
-    assert hazards.index_own[USED][0] == pytest.approx(gittins(rates, widths)[0, 0], rel=0.1)
+    assert hazards.index[FOLLOWED + USED][0] == pytest.approx(gittins(rates, widths)[0, 0], rel=0.1)
 
 
 def test_what_uses_a_longer_point_is_no_use_of_its_own() -> None:
     hazards = used_and_unused(is_own=False)
-    assert hazards.index_all[USED][0] > 2 * hazards.index_all[UNUSED][0]
-    assert hazards.index_own[USED][0] == pytest.approx(hazards.index_own[UNUSED][0], rel=0.1)
+    assert hazards.index[USED][0] > 2 * hazards.index[UNUSED][0]
+    assert hazards.index[FOLLOWED + USED][0] == pytest.approx(hazards.index[FOLLOWED + UNUSED][0], rel=0.1)
 
 
 @pytest.mark.parametrize("num_followers", [0, 1])
@@ -167,5 +167,14 @@ def test_what_a_followed_point_serves_once_it_is_the_last_one_is_its_end_s(num_f
     for hazards, is_followed in ((followed, True), (last, False)):
         for now in range(640):
             hazards.use(hazards.begin(class_, now), now, is_own=True, is_followed=is_followed)
-    assert np.array_equal(last.index_all, followed.index_all)
-    assert (last.index_own[class_][0] < followed.index_own[class_][0]) == (num_followers > 0)
+    assert np.array_equal(last.index[:FOLLOWED], followed.index[:FOLLOWED])
+    assert (last.index[FOLLOWED + class_][0] < followed.index[FOLLOWED + class_][0]) == (num_followers > 0)
+
+
+@pytest.mark.parametrize("num_slots", [1, 100, 1000, 12_345])
+def test_ages_are_the_same_for_one_and_for_many(num_slots):
+    """Also where an age begins, which is no whole number."""
+    hazards = Hazards(num_slots, num_slots)
+    starts = {int(start) + more for start in hazards.ages for more in (-1, 0, 1, 2)}
+    whole = np.array(sorted(start for start in starts if start >= 0))
+    assert hazards.ages_of(whole).tolist() == [hazards.age_of(age) for age in whole]

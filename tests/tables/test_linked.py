@@ -15,7 +15,7 @@ def lists():
 def test_numbers_stand_in_order(lists):
     for number in (4, 2):
         lists.append(0, number)
-    lists.prepend(0, 3)
+    lists.insert_after(0, 3)
     lists.insert_after(4, 6)
     lists.append(1, 5)
     assert list(lists.items(0)) == [3, 4, 6, 2]

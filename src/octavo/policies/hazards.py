@@ -133,6 +133,7 @@ class Hazards:
         return bisect_right(self.ages, age) - 1
 
     def ages_of(self, ages: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """`age_of` each of many whole numbers."""
         return self._age_starts.searchsorted(ages, side="right")
 
     def begin(self, class_: int, now: int) -> int:
@@ -236,7 +237,6 @@ class Hazards:
         self.index = index[np.concatenate([len(rows) + places, places])]
         """By class and age: for a point that nobody follows; and then, by class, for one that others follow, which is
         worth what it is used for itself."""
-        self.index_all, self.index_own = np.split(self.index, 2)
 
 
 def _rates(uses: Table, reached: Table, guess: float, factors: Table) -> Table:

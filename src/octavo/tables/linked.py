@@ -37,11 +37,8 @@ class LinkedLists:
         self._next[number], self._prev[number] = list_, before
         self._next[before] = self._prev[list_] = number
 
-    def prepend(self, list_: int, number: int) -> None:
-        """Makes it the first; it must be in no list."""
-        self.insert_after(list_, number)
-
     def insert_after(self, before: int, number: int) -> None:
+        """Puts it behind another number, or first in the list that `before` is; it must be in no list."""
         following = self._next[before]
         self._next[number], self._prev[number] = following, before
         self._prev[following] = self._next[before] = number
