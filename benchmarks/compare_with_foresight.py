@@ -13,25 +13,24 @@ default   the default policy over the same, through the scheduler
 future    resume points chosen greedily by who knows all later requests: what saves the fewest tokens per byte and time
           until its next use goes first. No order is known that is sure to be the best
 
-The first and the last have the device's memory too.
+The first and the last have the device's memory too. What a resume needs is what the specs say, for all four.
 """
 
 import argparse
+import sys
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from octavo.planning import KVCacheConfig
 from octavo.sim import SimConfig, Speeds, Trace, read_trace, replay
-from octavo.specs import RequestLimits
+from octavo.specs import RequestLimits, ResumePoint
 from octavo.testing import TRAFFIC, full, make_traffic, small_model, state, window
 
 BLOCK = 4
-WINDOW_BLOCKS = 2
 MODELS = {
-    "hybrid": (window(WINDOW_BLOCKS * BLOCK, heads=320), state(BLOCK, elements=8192), full(BLOCK, heads=64)),
+    "hybrid": (window(2 * BLOCK, heads=320), state(BLOCK, elements=8192), full(BLOCK, heads=64)),
     "full": (full(BLOCK, heads=64),),
 }
 
@@ -39,22 +38,21 @@ Path_ = Sequence[int]
 """A prompt, as nodes of the tree of all prompts: equal beginnings have equal nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Bytes of a block in full attention, in windows and in states."""
+class Groups:
+    """What a resume needs, by the specs' own rule. A group is a number."""
 
-    full: int
-    window: int
-    state: int
+    def __init__(self, plan: KVCacheConfig) -> None:
+        groups = sorted(plan.groups, key=lambda group: not group.spec.rule.needs_whole_prefix)
+        self._rules = [group.spec.rule for group in groups]
+        self.page_bytes = [group.page_bytes for group in groups]
+        self._ranges: dict[int, list[Sequence[range]]] = {}
 
-    @classmethod
-    def of(cls, plan: KVCacheConfig) -> "Sizes":
-        by_kind = {group.kind: group.page_bytes for group in plan.groups}
-        return cls(by_kind["full_attention"], by_kind.get("sliding_window", 0), by_kind.get("mamba", 0))
-
-    @property
-    def together(self) -> int:
-        return self.full + self.window + self.state
+    def needed(self, path: Path_, depth: int) -> list[Path_]:
+        """By group: the nodes whose blocks a resume after so many blocks needs, in order."""
+        if depth not in self._ranges:
+            point = ResumePoint(depth * BLOCK)
+            self._ranges[depth] = [rule.needed_blocks(point) for rule in self._rules]
+        return [[node for run in ranges for node in path[run.start : run.stop]] for ranges in self._ranges[depth]]
 
 
 def main() -> None:
@@ -63,6 +61,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300, help="of each trace")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.01, 0.03, 0.1, 0.3], help="of the footprint")
+    parser.add_argument("--checkpoints", type=int, help="tokens between checkpoints of states; else what a plan says")
     parser.add_argument("--trace", type=Path, help="a file in place of generated traffic")
     parser.add_argument("--skip", type=int, nargs="+", default=[0], help="where stretches of the file begin")
     args = parser.parse_args()
@@ -70,12 +69,17 @@ def main() -> None:
     pooled = [0.0] * 4
     for name, prompts in traces(args):
         for share in args.shares:
-            figures = Case(prompts, args.model, share).figures()
+            figures = Case(prompts, args.model, args.checkpoints, share).figures()
             pooled = [total + figure for total, figure in zip(pooled, figures, strict=True)]
             print(f"{name:24}{share:6.0%}" + "".join(f"{figure:8.1%}" for figure in figures), flush=True)
     every, masked, ours, future = pooled
-    print(f"of the gap to the future: {(ours - every) / (future - every):.0%} from all, ", end="")
-    print(f"{(ours - masked) / (future - masked):.0%} from masked, pooled")
+    gaps = [f"{share_of(ours - low, future - low)} from {name}" for name, low in (("all", every), ("masked", masked))]
+    print(f"of the gap to the future: {', '.join(gaps)}, pooled")
+
+
+def share_of(won: float, missed: float) -> str:
+    """`-` where nothing is missed."""
+    return f"{won / missed:.0%}" if missed > 0 else "-"
 
 
 def traces(args: argparse.Namespace) -> Iterator[tuple[str, Sequence[Sequence[int]]]]:
@@ -85,7 +89,10 @@ def traces(args: argparse.Namespace) -> Iterator[tuple[str, Sequence[Sequence[in
         for skip in args.skip:
             stretch = requests[skip : skip + args.requests]
             blocks = [request.block_ids[: request.num_prompt_tokens // request.block_tokens] for request in stretch]
-            yield f"from {skip}", [ids.tolist() for ids in blocks if len(ids)]
+            prompts = [ids.tolist() for ids in blocks if len(ids)]
+            if not prompts:
+                sys.exit(f"{args.trace} has no prompt of a whole block from request {skip} on")
+            yield f"from {skip}", prompts
         return
     for kind in TRAFFIC:
         for seed in range(1, args.seeds + 1):
@@ -95,19 +102,22 @@ def traces(args: argparse.Namespace) -> Iterator[tuple[str, Sequence[Sequence[in
 class Case:
     """Prompts, a model, and memory for a share of the footprint."""
 
-    def __init__(self, prompts: Sequence[Sequence[int]], model: str, share: float) -> None:
+    def __init__(
+        self, prompts: Sequence[Sequence[int]], model: str, checkpoint_tokens: int | None, share: float
+    ) -> None:
         self.prompts = prompts
         limits = RequestLimits(max_model_len=(max(map(len, prompts)) + 2) * BLOCK, max_step_tokens=256)
-        self.plan = small_model(*MODELS[model], limits=limits).plan(0.2)
-        self.sizes = Sizes.of(self.plan)
+        layers = MODELS[model]
+        self.plan = small_model(*layers, limits=limits, checkpoint_interval_tokens=checkpoint_tokens).plan(0.2)
+        self.groups = Groups(self.plan)
         self.paths = paths_of(prompts)
         num_nodes = len({node for path in self.paths for node in path})
-        self.memory_bytes = int(num_nodes * self.sizes.together * share)
+        self.memory_bytes = int(num_nodes * sum(self.groups.page_bytes) * share)
 
     def figures(self) -> list[float]:
         total = sum(map(len, self.paths))
         num_bytes = self.memory_bytes + self.plan.memory_bytes
-        every, future = AllStored(self.sizes, num_bytes), Foreseen(self.sizes, num_bytes, self.paths)
+        every, future = AllStored(self.groups, num_bytes), Foreseen(self.groups, num_bytes, self.paths)
         return [
             sum(map(every.serve, self.paths)) / total,
             self._through_the_scheduler("lru"),
@@ -138,46 +148,40 @@ def paths_of(prompts: Sequence[Sequence[int]]) -> list[Path_]:
 class AllStored:
     """LRU over chunks: every block of every layer."""
 
-    def __init__(self, sizes: Sizes, memory_bytes: int) -> None:
-        self._sizes = {"full": sizes.full, "window": sizes.window, "state": sizes.state}
-        self._kinds = [kind for kind, size in self._sizes.items() if size]
-        self._free = memory_bytes
-        self._chunks: OrderedDict[tuple[str, int], None] = OrderedDict()
-        """The least recently used first."""
+    def __init__(self, groups: Groups, memory_bytes: int) -> None:
+        self._groups, self._free = groups, memory_bytes
+        self._chunks: OrderedDict[tuple[int, int], None] = OrderedDict()
+        """(group, node), the least recently used first."""
 
     def serve(self, path: Path_) -> int:
         """Serves a prompt. Returns how many of its blocks are resumed."""
         depth = self._longest(path)
         for chunk in reversed([chunk for chunk in self._needed(path, depth) if chunk in self._chunks]):
             self._chunks.move_to_end(chunk)
-        new = [(kind, node) for node in path[depth:] for kind in self._kinds if (kind, node) not in self._chunks]
-        for chunk in reversed(new):  # the end of a sequence goes first
+        page_bytes = self._groups.page_bytes
+        written = [(group, node) for node in path[depth:] for group in range(len(page_bytes))]
+        for chunk in reversed([chunk for chunk in written if chunk not in self._chunks]):  # the end goes first
             self._chunks[chunk] = None
-            self._free -= self._sizes[chunk[0]]
+            self._free -= page_bytes[chunk[0]]
         while self._free < 0:
-            (kind, _), _ = self._chunks.popitem(last=False)
-            self._free += self._sizes[kind]
+            (group, _), _ = self._chunks.popitem(last=False)
+            self._free += page_bytes[group]
         return depth
 
     def _longest(self, path: Path_) -> int:
         """At least one block is left to compute."""
-        known = 0
-        while known < len(path) - 1 and ("full", path[known]) in self._chunks:
-            known += 1
-        while known and not all(chunk in self._chunks for chunk in self._needed(path, known)):
-            known -= 1
-        return known
+        depths = range(len(path) - 1, 0, -1)
+        return next((d for d in depths if all(chunk in self._chunks for chunk in self._needed(path, d))), 0)
 
-    def _needed(self, path: Path_, depth: int) -> list[tuple[str, int]]:
-        starts = {"full": 0, "window": max(0, depth - WINDOW_BLOCKS), "state": max(0, depth - 1)}
-        return [(kind, node) for kind in self._kinds for node in path[starts[kind] : depth]]
+    def _needed(self, path: Path_, depth: int) -> list[tuple[int, int]]:
+        return [(group, node) for group, nodes in enumerate(self._groups.needed(path, depth)) for node in nodes]
 
 
 class Foreseen:
     """Resume points, as few as are of use, kept by who knows which later request would resume where."""
 
-    def __init__(self, sizes: Sizes, memory_bytes: int, paths: Sequence[Path_]) -> None:
-        self._sizes, self._free, self._paths = sizes, memory_bytes, paths
+    def __init__(self, groups: Groups, memory_bytes: int, paths: Sequence[Path_]) -> None:
+        self._groups, self._free, self._paths = groups, memory_bytes, paths
         self._now = 0
         self._place: dict[int, tuple[int, int]] = {}
         """By node: a request that goes through it, and its depth there, from 1 on."""
@@ -192,7 +196,8 @@ class Foreseen:
                 self._place.setdefault(node, (number, index + 1))
         self._waiting: dict[int, set[int]] = {}
         """By kept point: the later requests that would resume there, as things are."""
-        self._holders: dict[str, Counter[int]] = {"full": Counter(), "window": Counter(), "state": Counter()}
+        self._holders: list[Counter[int]] = [Counter() for _ in groups.page_bytes]
+        """By group and node: how many kept points need that block."""
 
     def serve(self, number: int) -> int:
         """Serves a prompt. Returns how many of its blocks are resumed."""
@@ -238,28 +243,24 @@ class Foreseen:
                 self._waiting[path[below - 1]] |= waiting
 
     def _hold(self, path: Path_, depth: int, change: int) -> None:
-        for kind, nodes in self._needed(path, depth):
-            holders, size = self._holders[kind], getattr(self._sizes, kind)
+        needed = self._groups.needed(path, depth)
+        for nodes, holders, num_bytes in zip(needed, self._holders, self._groups.page_bytes, strict=True):
             for node in nodes:
                 was_held = holders[node] > 0
                 holders[node] += change
-                self._free -= size * ((holders[node] > 0) - was_held)
-
-    def _needed(self, path: Path_, depth: int) -> list[tuple[str, Path_]]:
-        window_start = max(0, depth - WINDOW_BLOCKS)
-        return [("full", path[:depth]), ("window", path[window_start:depth]), ("state", path[depth - 1 : depth])]
+                self._free -= num_bytes * ((holders[node] > 0) - was_held)
 
     def _worth(self, node: int) -> float:
         """Tokens that only this point saves, for each byte that only it holds and each request until its next use."""
         number, depth = self._place[node]
         path = self._paths[number]
         saved = depth - self._kept_before(path, depth - 1)
-        num_bytes = 0
-        for kind, nodes in self._needed(path, depth):
-            holders = self._holders[kind]
+        freed = 0
+        needed = self._groups.needed(path, depth)
+        for nodes, holders, num_bytes in zip(needed, self._holders, self._groups.page_bytes, strict=True):
             own = next((i for i, one in enumerate(reversed(nodes)) if holders[one] > 1), len(nodes))
-            num_bytes += own * getattr(self._sizes, kind)
-        return saved / max(1, num_bytes) / (min(self._waiting[node]) - self._now)
+            freed += own * num_bytes
+        return saved / max(1, freed) / (min(self._waiting[node]) - self._now)
 
 
 if __name__ == "__main__":
