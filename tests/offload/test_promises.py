@@ -58,8 +58,10 @@ class Writer(OffloadingEngine):
         policy="lru",
         store_policy=StorePolicy.AT_BOUNDARIES,
         limits=LIMITS,
+        interval=None,
     ):
-        super().__init__(KVCacheManager(small_model(*(LAYERS | FAR_APART)[layers], limits=limits).plan(1.0)))
+        model = small_model(*(LAYERS | FAR_APART)[layers], limits=limits, checkpoint_interval_tokens=interval)
+        super().__init__(KVCacheManager(model.plan(1.0)))
         groups = [
             GroupOffloadConfig(spec=group.spec.rule, blocks_per_chunk=1, page_size_bytes=group.page_bytes)
             for group in self.config.groups
@@ -152,6 +154,17 @@ def test_no_piece_is_shorter_than_a_step_is_worth():
 def test_a_branch_between_two_points_is_promised_once_it_was_seen(layers):
     writer = Writer(layers, blocks=400)
     assert [writer.serve_anew(prompt) for prompt in prompts_that_share(21, 30)] == [0, 16, 21, 21]
+
+
+@pytest.mark.parametrize(("asked", "spacing"), [(None, 512), (32, 32)])
+def test_with_little_room_points_lie_as_windows_and_states_weigh_unless_they_were_asked_for(asked, spacing):
+    """The plan's own distance is for the device, where windows cost no room of their own."""
+    writer = Writer("heavy windows and states", blocks=60, interval=asked)
+    assert writer.config.checkpoint_interval_tokens == (asked or 132)
+    writer.serve_anew(range(50 * BLOCK + 1))
+    request = writer.begin(range(1000, 1000 + 100 * BLOCK))
+    assert writer.is_ready(request)
+    assert request.blocks.promises.spacing_tokens == spacing
 
 
 @pytest.mark.parametrize("policy", POLICIES.names())

@@ -41,7 +41,7 @@ class EngineConfig(Settings, frozen=True, kw_only=True):
     state_block_size: Count | None = None
     """Tokens between two boundaries of recurrent state; by default a multiple of the model's own chunk."""
     checkpoint_interval_tokens: Count | None = None
-    """Tokens between two kept recurrent states; by default as the plan reckons."""
+    """Tokens between two kept recurrent states, at most; by default as states weigh and room is left."""
     enable_prefix_caching: bool = field(name="prefix_caching", default=True)
     """Whether what was computed for one prompt is used for the next."""
     hash_algorithm: Literal["sha256_int32", "sha256_cbor", "xxh3_128"] = "sha256_int32"

@@ -75,7 +75,12 @@ class Loader:
         rule: LoadRule = LoadRule.MEASURED,
     ) -> None:
         """`requests`: all requests that run or were looked at; what a load is worth depends on them."""
-        self._promises = PromiseRule(groups, device.config.resume_granularity, device.config.limits)
+        self._promises = PromiseRule(
+            groups,
+            device.config.resume_granularity,
+            device.config.limits,
+            most_spacing=device.config.asked_interval_tokens,
+        )
         self._device = device
         self._manager = manager
         self._worker = worker

@@ -25,11 +25,18 @@ class PromiseRule:
     """Plans a request's promises once it is known what device and tiers have of it."""
 
     def __init__(
-        self, groups: Sequence[GroupOffloadConfig], granularity: int, limits: RequestLimits | None = None
+        self,
+        groups: Sequence[GroupOffloadConfig],
+        granularity: int,
+        limits: RequestLimits | None = None,
+        *,
+        most_spacing: int | None = None,
     ) -> None:
         """Points lie where chunks of several blocks end, since a chunk that ends earlier would be stored beside the
-        whole one. `limits` are those of an engine that ends a step at each point, to keep the states there."""
+        whole one. `limits` are those of an engine that ends a step at each point, to keep the states there.
+        `most_spacing`: the distance that somebody asked for."""
         self._granularity = granularity
+        self._most_spacing = most_spacing
         whole = [g.tokens_per_chunk for g in groups if g.spec.indexes_decoder_tokens and not g.spec.holds_checkpoints]
         self._unit = lcm(granularity, *whole)
         weights = [GroupBytes(group.spec, group.page_size_bytes) for group in groups]
@@ -43,15 +50,14 @@ class PromiseRule:
         request.promises = self.planned(request.promises, known, free_share)
 
     def planned(self, promises: PromisePlan, known_tokens: int, free_share: float) -> PromisePlan:
-        """The same promises, with points inside the part that is computed. A smaller distance that was set before
-        stays."""
+        """The same promises, with points inside the part that is computed."""
         spacing = self._dense if free_share > _PRESSURE_BELOW else self._sparse
         if spacing is None:
             return promises
         if self._limits:
             spacing = max(spacing, self._limits.shortest_piece(promises.prompt_boundary, self._unit))
-        if promises.spacing_tokens:
-            spacing = min(spacing, promises.spacing_tokens)
+        if self._most_spacing:
+            spacing = min(spacing, self._most_spacing)
         before_end = (promises.prompt_boundary - 1) // self._unit * self._unit
         pays = promises.prompt_boundary - known_tokens > spacing and before_end > known_tokens
         return replace(

@@ -71,6 +71,8 @@ class KVCacheConfig:
     resume_granularity: int
     checkpoint_interval_tokens: int | None
     """Tokens between checkpoints of recurrent state; None takes them only at promised boundaries."""
+    asked_interval_tokens: int | None
+    """The same where it was asked for; None where the plan reckoned it."""
     limits: RequestLimits
 
     def class_of(self, group: KVCacheGroupSpec) -> PageClass | None:

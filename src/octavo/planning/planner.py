@@ -79,6 +79,7 @@ def plan_kv_cache(
         resume_granularity=granularity,
         checkpoint_interval_tokens=checkpoint_interval_tokens
         or default_checkpoint_interval(groups, granularity, limits),
+        asked_interval_tokens=checkpoint_interval_tokens,
         limits=limits,
     )
     return _fit_one_request(config, shorten_context=shorten_context)
