@@ -149,6 +149,14 @@ def test_prompts_share_what_their_hash_ids_share(trace):
     assert other[0][:100] != first[:100]
 
 
+def test_the_first_request_does_not_wait_for_its_date(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    asked = {"input_length": 600, "output_length": 9, "hash_ids": [0, 1]}
+    path.write_text("".join(json.dumps(asked | {"timestamp": stamp}) + "\n" for stamp in (17e11, 17e11 + 4000)))
+    sessions = replay_trace(read_trace(path), TOKENS, block_tokens=None, speed=2.0)
+    assert [session.start_s for session in sessions] == [0.0, 2.0]
+
+
 def read_sessions(trace, tokens=TOKENS):
     return replay_trace(read_trace(trace), tokens, block_tokens=None, speed=None)
 

@@ -35,7 +35,7 @@ def trace(tmp_path_factory):
 
 def test_one_of_anything_is_told_as_one(octavo, trace):
     ran = octavo("simulate", trace, "--model", MODEL, "--device", "1GiB", "--requests", 1)
-    assert ran.out.startswith("1 request, 1,527 prompt tokens; ")
+    assert ran.out.startswith("1 request, 1,527 prompt tokens\n")
 
 
 def test_a_request_that_does_not_fit_is_named(octavo, trace):
@@ -48,16 +48,16 @@ def test_a_request_that_does_not_fit_is_named(octavo, trace):
 def test_a_request_that_is_too_long_for_the_model_is_refused(octavo, trace):
     asked = ("simulate", trace, "--model", MODEL, "--device", "4GiB", "--max-model-len", "7000")
     ran = octavo(*asked)
-    assert ran.out.splitlines()[0].startswith("18 requests, ")
-    assert ran.out.splitlines()[1] == "2 requests beside them: too long for --max-model-len."
+    assert ran.out.splitlines()[0].startswith("18 requests within 11.9 s, ")
+    assert ran.out.splitlines()[2] == "2 requests beside them: too long for --max-model-len."
     assert json.loads(octavo(*asked, "--json").out)["refused_requests"] == 2
 
 
 def test_a_table(octavo, trace):
     ran = octavo("simulate", trace, "--model", MODEL, "--device", "4GiB", "--memory", "8GiB", "--disk", "16GiB")
     assert ran.code == 0, ran.err
-    assert "20 requests" in ran.out
-    assert ran.out.splitlines()[2].split() == ["device", "4GiB"]  # no empty heads
+    assert "20 requests within 13.3 s" in ran.out
+    assert ran.out.splitlines()[3].split() == ["device", "4GiB"]  # no empty heads
     assert "prompt tokens resumed" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 80
 

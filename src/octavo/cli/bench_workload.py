@@ -65,6 +65,7 @@ def replay_trace(trace: Trace, tokens: Tokens, *, block_tokens: int | None, spee
     wanted = block_tokens or trace.block_tokens
     scale = wanted / trace.block_tokens
     sessions = []
+    first_s = trace.requests[0].arrival_s  # times may be seconds since 1970
     for number, asked in enumerate(trace.requests, start=1):
         ids = asked.block_ids[: ceil_div(asked.num_prompt_tokens, trace.block_tokens)].tolist()
         length = max(1, round(asked.num_prompt_tokens * scale))
@@ -72,7 +73,7 @@ def replay_trace(trace: Trace, tokens: Tokens, *, block_tokens: int | None, spee
             new_token_ids=partial(_make_blocks, tokens, ids, wanted, length),
             output_tokens=max(1, round(asked.num_output_tokens * scale)),
         )
-        start_s = 0.0 if speed is None else asked.arrival_s / speed
+        start_s = 0.0 if speed is None else (asked.arrival_s - first_s) / speed
         sessions.append(Session(start_s=start_s, turns=[turn], tokens=tokens, number=number))
     return sessions
 

@@ -28,6 +28,8 @@ _OVERLOADED = (
     "The engines are too slow for this trace: requests came for {}, and were served after {}.\nTimes then tell the "
     "queue. Try more --engines, or the speeds of a faster machine."
 )
+_MOST_SECONDS, _MOST_MINUTES = 120, 120
+"""What is told in seconds, and what in minutes."""
 _KNEE_SHARE = 0.95
 """The knee of a curve: the smallest size that brings this much of what the largest brings."""
 
@@ -62,11 +64,10 @@ def show_results(trace: "Trace", results: "Results", *, swept: str | None, worth
     first = results[0][1]
     is_fleet = results[0][0].engines > 1
     requests, tokens = counted(first.num_requests, "request"), counted(first.prompt_tokens, "prompt token")
+    came = f" within {_time_text(first.arrivals_s)}" if first.arrivals_s else ""
+    console.print(Text(f"{requests}{came}, {tokens}", style="bold"))
     console.print(
-        Text(f"{requests}, {tokens}; ", style="bold"),
-        Text(f"{first.seen_share:.1%} of them had been computed before{' by the same engine' if is_fleet else ''}"),
-        sep="",
-        soft_wrap=True,
+        f"{first.seen_share:.1%} of them had been computed before{' by the same engine' if is_fleet else ''}."
     )
     if trace.num_refused:
         console.print(f"{counted(trace.num_refused, 'request')} beside them: too long for --max-model-len.")
@@ -83,7 +84,9 @@ def show_results(trace: "Trace", results: "Results", *, swept: str | None, worth
             if report.lost:
                 console.print(_lost(report, "Computed again" if len(results) == 1 else f"({index}) computed again"))
     if any(report.is_overloaded for _, report in results):
-        console.print(Text(_OVERLOADED.format(_hours(first.arrivals_s), _hours(first.duration_s)), style="yellow"))
+        console.print(
+            Text(_OVERLOADED.format(_time_text(first.arrivals_s), _time_text(first.duration_s)), style="yellow")
+        )
     if not all(report.is_whole for _, report in results):
         console.print(Text("Interrupted: this is about the requests that had been served.", style="yellow"))
     return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
@@ -190,8 +193,10 @@ def _knee_by_money(results: "Results", swept: str, worths: "Sequence[Worth]") ->
     return f"By money: {size} save {worth.saved:,.2f} of computing an hour, and cost {worth.cost:,.2f}."
 
 
-def _hours(seconds: float) -> str:
-    return f"{seconds / 60:,.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:,.1f} h"
+def _time_text(seconds: float) -> str:
+    if seconds < _MOST_SECONDS:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:,.0f} min" if seconds < _MOST_MINUTES * 60 else f"{seconds / 3600:,.1f} h"
 
 
 def _size_text(value: str) -> str:
