@@ -197,6 +197,16 @@ def test_a_session_is_an_agent_with_its_subagents(tmp_path):
     assert len({first[8], below[8], second[12]}) == 3, "a short last block is nobody else's"
 
 
+def test_times_of_subagents_may_be_the_sessions(tmp_path):
+    """SemiAnalysis's traces tell them so: then none is before its subagent's. Others are since its beginning."""
+    told = [(0, [1]), (100, [(100, [1, 7]), (110, [1, 7, 8])]), (150, [1, 2])]
+    since = [(0, [1]), (100, [(0, [1, 7]), (10, [1, 7, 8])]), (150, [1, 2])]
+    mixed = [*since, (160, [(160, [5])])]
+    for requests, times in ((told, [0, 100, 110, 150]), (since, [0, 100, 110, 150]), (mixed, [0, 100, 110, 150, 320])):
+        found = read_trace(write(tmp_path, session(*requests))).requests
+        assert [request.arrival_s for request in found] == times
+
+
 def test_ids_are_a_sessions_own_unless_it_says_otherwise(tmp_path):
     for scope, are_equal in (("local", False), ("global", True)):
         said = session((0, [1, 2]), hash_id_scope=scope)

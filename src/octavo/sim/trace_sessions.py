@@ -5,7 +5,8 @@
         {"t": 134.2, "type": "subagent", "requests": [{"t": 0.0, ...}, ...]},
         ...]}
 
-Ids are of whole blocks; the last, short block of a prompt may have one or none. They are the session's own, unless the
+A subagent's requests have times since its own beginning, or as the session's own requests have them. Ids are of whole
+blocks; the last, short block of a prompt may have one or none. They are the session's own, unless the
 scope is "global". When the sessions began is not told. So some are open at once, and the next begins when one ends.
 """
 
@@ -41,7 +42,7 @@ def read_sessions(
         if session.fields.get("hash_id_scope") != "global":
             known.forget_names()
         begins = heappop(ends) if len(ends) == open_sessions else 0.0
-        asked = [*_requests_of(session, 0.0, depth=0)]
+        asked = _timed([*_requests_of(session, 0.0, depth=0)])
         for since, record in asked:
             yield TraceRequest(
                 arrival_s=begins + since,
@@ -56,8 +57,15 @@ def read_sessions(
         heappush(ends, begins + max([since for since, _ in asked], default=0.0))
 
 
+def _timed(asked: list[tuple[float, TraceRecord]]) -> list[tuple[float, TraceRecord]]:
+    """Requests with their times since the session's beginning, given those at which their subagents began. Some traces
+    (SemiAnalysis's) tell these times as they are: then no request of a subagent is before it."""
+    is_told = all(record.number("t") >= begins for begins, record in asked)
+    return [(record.number("t") + (0.0 if is_told else begins), record) for begins, record in asked]
+
+
 def _requests_of(record: TraceRecord, begins: float, depth: int) -> Iterator[tuple[float, TraceRecord]]:
-    """The requests of a session or subagent, each with its time since the session's beginning."""
+    """The requests of a session or subagent, each with the time at which its subagent began."""
     requests = record.fields.get("requests")
     if not isinstance(requests, list):
         raise record.wrong(f"requests must be a list, not {shown(requests)}")
@@ -65,11 +73,10 @@ def _requests_of(record: TraceRecord, begins: float, depth: int) -> Iterator[tup
         raise record.wrong(f"subagents are nested more than {_MOST_NESTED} deep")
     for number, value in enumerate(requests, start=1):
         request = record_of(f"{record.place}, request {number}", value)
-        since = begins + request.number("t")
         if "requests" in request.fields:
-            yield from _requests_of(request, since, depth + 1)
+            yield from _requests_of(request, begins + request.number("t"), depth + 1)
         else:
-            yield since, request
+            yield begins, request
 
 
 def _ids_of(record: TraceRecord, size: int, known: BlockIds) -> list[int]:
