@@ -2,13 +2,28 @@
 
 import bz2
 import gzip
+import io
 import json
+import lzma
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from octavo.errors import InputError
 from octavo.sim import read_trace
+
+
+def archive(data):
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        member = tarfile.TarInfo("trace.jsonl")
+        member.size = len(data)
+        tar.addfile(member, io.BytesIO(data))
+    return made.getvalue()
+
+
+ARCHIVE = archive(b"{}\n")
 
 
 def write(folder, *records, text=None):
@@ -160,7 +175,7 @@ def test_conversations_of_lmsys_and_wildchat(tmp_path):
     ids=["azure", "burstgpt"],
 )
 def test_a_table_of_lengths_is_refused_with_the_reason(tmp_path, table):
-    with pytest.raises(InputError, match=r"table of commas.* do not tell what requests share"):
+    with pytest.raises(InputError, match=r"looks like a table.* do not tell what requests share"):
         read_trace(write(tmp_path, text=table))
 
 
@@ -179,6 +194,18 @@ def test_files_as_other_programs_write_them(tmp_path):
     path = tmp_path / "trace.jsonl"
     path.write_bytes(f"\ufeff{line}\r\n\r\n{line}\r\n".encode())
     assert len(read_trace(path).requests) == 2
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_compressed_files_are_read(tmp_path, compress):
+    """Whatever they are called; and in a folder those with the endings that compression leaves."""
+    lines = "".join(json.dumps(mooncake(timestamp=stamp)) + "\n" for stamp in (1, 2))
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(compress(lines.encode()))
+    assert len(read_trace(path).requests) == 2
+    assert len(read_trace(tmp_path).requests) == 2
+    path.write_bytes(compress(json.dumps([mooncake()], indent=1).encode()))
+    assert len(read_trace(path).requests) == 1
 
 
 def test_a_session_is_an_agent_with_its_subagents(tmp_path):
@@ -346,13 +373,17 @@ def test_so_is_a_file_that_is_none(tmp_path):
 @pytest.mark.parametrize(
     ("begin", "advice"),
     [
-        (gzip.compress(b"{}"), "is compressed: give what gunzip makes of it"),
-        (bz2.compress(b"{}"), "bunzip2"),
         (b"\x28\xb5\x2f\xfd\x20\x03", "unzstd"),
         (b"PK\x03\x04\x14", "unzip"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:41ac\nsize 27901454\n", "git lfs pull"),
+        (b"PAR1\x15\x04", r"is Parquet: pandas.read_parquet\(FILE\).to_json"),
+        (ARCHIVE, "is an archive: give the file that tar takes out of it"),
+        (gzip.compress(ARCHIVE), "is an archive"),
+        (b"prompt_tokens\toutput_tokens\n12\t3\n", "looks like a table"),
+        (gzip.compress(b"{}" * 99)[:-9], "is compressed, and damaged or cut off: "),
+        (lzma.compress(b"{}")[:20] + b"????", "is compressed, and damaged or cut off: "),
     ],
-    ids=["gzip", "bzip2", "zstd", "zip", "git-lfs"],
+    ids=["zstd", "zip", "git-lfs", "parquet", "tar", "tar-gz", "tabs", "gzip-cut-off", "xz-damaged"],
 )
 def test_a_file_that_is_not_yet_the_trace_says_how_to_get_it(tmp_path, begin, advice):
     (tmp_path / "trace.jsonl").write_bytes(begin)

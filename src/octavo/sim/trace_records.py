@@ -1,7 +1,13 @@
 """The records of a trace's file: JSON objects, one a line or in one list, each with the place where it stands."""
 
+import bz2
+import gzip
+import io
 import json
 import logging
+import lzma
+import re
+import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,10 +19,19 @@ from octavo.settings import shown
 
 _logger = logging.getLogger(__name__)
 
-_COMPRESSED = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd", b"PK\x03\x04": "unzip", b"BZh": "bunzip2"}
+_OPENERS: Mapping[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
+"""By the first bytes of what they make: the programs whose files are read as they are."""
+_COMPRESSED = {b"\x28\xb5\x2f\xfd": "unzstd", b"PK\x03\x04": "unzip"}
 _UTF16 = (BOM_UTF16_BE, BOM_UTF16_LE, b"\0{", b"{\0", b"\0[", b"[\0")
 """How JSON begins in UTF-16, with a mark of the encoding or without one."""
-_SUFFIXES = (".json", ".jsonl")
+_SUFFIXES = tuple(f"{form}{pressed}" for form in (".json", ".jsonl") for pressed in ("", ".gz", ".bz2", ".xz"))
+_PARQUET = b"PAR1"
+_TAR_AT = 257
+_BETWEEN_CELLS = re.compile(rb"[,;\t]")
 _LFS_POINTER = b"version https://git-lfs"
 _LONGEST_LINE_BYTES = 64 << 20
 """Of one record. A device such as /dev/zero is one line without end."""
@@ -81,19 +96,21 @@ def read_records(path: Path, *, may_be_cut_off: Callable[[Mapping[str, Any]], bo
         if not path.is_dir():
             yield from _records_of(path, may_be_cut_off)
             return
-        files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+        files = sorted(file for file in path.iterdir() if file.name.endswith(_SUFFIXES))
         if not files:
-            raise InputError(f"is a folder without files that end in {' or '.join(_SUFFIXES)}")
+            raise InputError("is a folder without files that end in .json or .jsonl")
         for file in files:
             for record in _records_of(file, may_be_cut_off):
                 yield replace(record, place=f"{file.name}, {record.place}")
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise InputError(f"is compressed, and damaged or cut off: {error}") from None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}") from None
 
 
 def _records_of(path: Path, may_be_cut_off: Callable[[Mapping[str, Any]], bool]) -> Iterator[TraceRecord]:
     first: TraceRecord | None = None
-    with path.open("rb") as file:
+    with path.open("rb") as pressed, _unpacked(pressed) as file:
         for number, text in _texts(file):
             try:
                 found = _parse(number, text)
@@ -108,6 +125,13 @@ def _records_of(path: Path, may_be_cut_off: Callable[[Mapping[str, Any]], bool])
                 record = record_of(f"line {number}", found)
                 first = first or record
                 yield record
+
+
+def _unpacked(file: io.BufferedReader) -> BinaryIO:
+    """The file, or what it is made of if it is compressed."""
+    begin = file.peek(8)
+    opener = next((opener for magic, opener in _OPENERS.items() if begin.startswith(magic)), None)
+    return file if opener is None else opener(file)
 
 
 def record_of(place: str, value: object) -> TraceRecord:
@@ -156,8 +180,14 @@ def _refuse_others(line: bytes) -> None:
         raise InputError("is UTF-16, as Windows writes what `>` redirects: save it as UTF-8")
     if line.startswith(_LFS_POINTER):
         raise InputError("is a pointer of Git LFS, not the trace itself: git lfs pull fetches that")
-    if b"," in line and not line.lstrip().startswith((b"{", b"[")):
+    if line.startswith(_PARQUET):
         raise InputError(
-            "looks like a table of commas: a trace is JSON, and has hash_ids or conversations, as times and lengths do "
-            "not tell what requests share"
+            "is Parquet: pandas.read_parquet(FILE).to_json(NEW_FILE, orient='records', lines=True) makes JSON of it"
+        )
+    if line[_TAR_AT:].startswith(b"ustar"):
+        raise InputError("is an archive: give the file that tar takes out of it")
+    if b"\0" not in line and _BETWEEN_CELLS.search(line) and not line.lstrip().startswith((b"{", b"[")):
+        raise InputError(
+            "looks like a table: a trace is JSON, and has hash_ids or texts, as times and lengths do not tell what "
+            "requests share"
         )
