@@ -208,6 +208,46 @@ def test_compressed_files_are_read(tmp_path, compress):
     assert len(read_trace(path).requests) == 1
 
 
+def test_dynamos_words_for_lengths_and_times(tmp_path):
+    """And a session, which Dynamo and AIPerf name in such traces."""
+    record = {"session_id": "s", "created_time": 2500, "input_tokens": 600, "output_tokens": 5, "hash_ids": [1, 2]}
+    (request,) = read_trace(write(tmp_path, record)).requests
+    assert (request.arrival_s, request.num_prompt_tokens, request.num_output_tokens) == (2.5, 600, 5)
+    assert request.session == "s"
+
+
+@pytest.mark.parametrize("wait", ["delay", "delay_ms", "wait_for"])
+def test_a_time_that_depends_on_the_engine_is_refused_with_the_reason(tmp_path, wait):
+    record = {key: value for key, value in mooncake().items() if key != "timestamp"} | {wait: 250}
+    with pytest.raises(
+        InputError, match=r"line 2: timestamp is missing\. It tells how long it waits for another request"
+    ):
+        read_trace(write(tmp_path, mooncake(), record))
+
+
+@pytest.mark.parametrize(
+    ("stamps", "seconds"),
+    [
+        ((0, 1500), (0, 1.5)),
+        ((1_700_000_000_000, 1_700_000_001_500), (1_700_000_000, 1_700_000_001.5)),
+        ((1_700_000_001.5, 1_700_000_000), (1_700_000_000, 1_700_000_001.5)),
+        (("2023-11-14T22:13:20Z", "2023-11-15 00:13:21.5+02:00"), (1_700_000_000, 1_700_000_001.5)),
+        (("2023-11-14 22:13:20", "2023-11-14 22:13:21.5000000"), (1_700_000_000, 1_700_000_001.5)),
+    ],
+    ids=["milliseconds", "milliseconds-since-1970", "seconds-since-1970", "dates", "dates-without-a-zone"],
+)
+def test_times_as_people_have_them(tmp_path, stamps, seconds):
+    requests = read_trace(write(tmp_path, *(mooncake(timestamp=stamp) for stamp in stamps))).requests
+    assert tuple(request.arrival_s for request in requests) == pytest.approx(seconds, abs=1e-6)
+
+
+def test_a_short_last_block_may_have_no_id(tmp_path):
+    """As where only full blocks are hashed. It is nobody else's."""
+    first, second = read_trace(write(tmp_path, *[mooncake(hash_ids=[7, 8])] * 2)).requests
+    assert (first.prompt()[:1024] == second.prompt()[:1024]).all()
+    assert first.prompt()[1024] != second.prompt()[1024]
+
+
 def test_a_session_is_an_agent_with_its_subagents(tmp_path):
     trace = read_trace(write(tmp_path, session((0.5, [1, 2]), (2, [(0, [1, 7]), (3, [1, 7, 8])]), (4, [1, 2, 3]))))
     assert trace.block_tokens == 4
@@ -319,13 +359,26 @@ def nested(depth):
     ("records", "complaint"),
     [
         ([mooncake(), mooncake(input_length=0)], "line 2: input_length must be a whole number from 1 to 1,073,741,824"),
-        ([mooncake(input_length=99)], "input_length of 99 takes 1 block of 512, but hash_ids has 3"),
+        (
+            [mooncake(input_length=99)],
+            "takes 1 block of 512, but hash_ids has 3; if the trace has blocks of another size, such as 32, say",
+        ),
+        (
+            [mooncake(hash_ids=[])],
+            "but hash_ids has 0; if the trace has blocks of another size, say so (--trace-block)",
+        ),
         ([mooncake(input_length=600)], "input_length of 600 takes 2 blocks of 512, but hash_ids has 3"),
-        ([mooncake(timestamp="x")], "timestamp must be a number from 0 to 1e+13, not 'x'"),
-        ([mooncake(timestamp=10**400)], "timestamp must be a number from 0 to 1e+13, not 1000000"),
+        (
+            [mooncake(timestamp="x")],
+            "timestamp must be a number from 0 to 1e+13, or a date and time such as 2026-11-30T09:05:00Z, not 'x'",
+        ),
+        (
+            [mooncake(timestamp=10**400)],
+            "timestamp must be a number from 0 to 1e+13, or a date and time such as 2026-11-30T09:05:00Z, not 1000000",
+        ),
         (
             [mooncake(timestamp=1_764_374_400_000_000)],
-            "timestamp must be a number from 0 to 1e+13, not 1764374400000000",
+            "to 1e+13, or a date and time such as 2026-11-30T09:05:00Z, not 1764374400000000",
         ),
         ([without("timestamp")], "timestamp is missing; it must be a number"),
         ([without("output_length")], "output_length is missing; it must be a whole number from 0"),

@@ -27,7 +27,7 @@ _MOST_ENGINES = 4096
 
 _Trace = Annotated[
     Path,
-    typer.Argument(help="A trace: a file or folder of JSON with hash_ids, sessions, or conversations; or a recording."),
+    typer.Argument(help="A file or folder of JSON with hash_ids, sessions, conversations or prompts; or a recording."),
 ]
 _Model = Annotated[str, typer.Option(help="A config.json, its folder, or a name in the hub's local cache.")]
 _Device = Annotated[str, typer.Option(help="Device memory for the cache, of one engine.")]
@@ -56,7 +56,7 @@ _MaxModelLen = Annotated[
     int | None, typer.Option(help="Requests of more tokens are refused, as an engine does.", show_default=False, min=1)
 ]
 _Sessions = Annotated[
-    int | None, typer.Option(help="Open at once, in a trace of agents' sessions.", show_default="16", min=1)
+    int | None, typer.Option(help="Sessions or conversations that are open at once.", show_default="16", min=1)
 ]
 _StepTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1)]
 _PrefillRate = Annotated[

@@ -10,9 +10,11 @@ import re
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 from octavo.errors import MALFORMED, InputError, why_not_read
 from octavo.settings import shown
@@ -40,6 +42,10 @@ _MOST_TOKENS = 1 << 30
 _LATEST = 1e13
 """The latest time of a request, in whatever unit: the year 2286 in milliseconds since 1970. A float tells times of that
 many seconds to 2 ms, and later ones worse. Microseconds or nanoseconds since 1970 are not taken for milliseconds."""
+_SECONDS = (1e9, 1e11)
+"""Seconds from 2001 on. As milliseconds they would be 11 days or more after a trace's beginning."""
+_WAITS = ("delay", "delay_ms", "wait_for")
+"""What traces tell of a request that waits until another one has ended."""
 
 
 class BadRecordError(Exception):
@@ -56,9 +62,37 @@ class TraceRecord:
 
     def number(self, key: str) -> float:
         value = self.fields.get(key)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _LATEST:
+        if not _is_time(value):
             raise self._must_be(key, f"a number from 0 to {_LATEST:g}")
         return float(value)
+
+    def time_s(self, key: str, units_per_s: float) -> float:
+        """A time in seconds: a number of units, or a date and time in ISO 8601 (UTC, unless it says otherwise)."""
+        value = self.fields.get(key)
+        if isinstance(value, str):
+            with suppress(ValueError, OverflowError):
+                moment = datetime.fromisoformat(value)
+                since_1970 = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+                if since_1970 >= 0:
+                    return since_1970
+        elif _is_time(value):
+            return float(value) / units_per_s
+        if key not in self.fields and any(other in self.fields for other in _WAITS):
+            raise self.wrong(
+                f"{key} is missing. It tells how long it waits for another request, whose end depends on the engine: "
+                f"give each request the {key} at which it came"
+            )
+        raise self._must_be(key, f"a number from 0 to {_LATEST:g}, or a date and time such as 2026-11-30T09:05:00Z")
+
+    def time_units_per_s(self, key: str) -> float:
+        """The units of the record's time, if it is the first one of its trace: milliseconds, unless these would be
+        weeks after the trace's beginning, as are seconds since 1970."""
+        value = self.fields.get(key)
+        return 1.0 if _is_time(value) and _SECONDS[0] <= value < _SECONDS[1] else 1000.0
+
+    def first_of(self, *keys: str) -> str:
+        """The first of these keys that the record has; the first one if it has none."""
+        return next((key for key in keys if key in self.fields), keys[0])
 
     def count(self, key: str, *, least: int) -> int:
         value = self.fields.get(key)
@@ -80,6 +114,10 @@ class TraceRecord:
         value = self.fields.get(key)
         return "" if value is None else str(value)
 
+    def first_name(self, *keys: str) -> str:
+        """The first of these names that is not empty."""
+        return next(filter(None, map(self.name, keys)), "")
+
     def wrong(self, problem: str) -> BadRecordError:
         return BadRecordError(f"{self.place}: {problem}")
 
@@ -87,6 +125,10 @@ class TraceRecord:
         if key not in self.fields:
             return self.wrong(f"{key} is missing; it must be {what}")
         return self.wrong(f"{key} must be {what}, not {shown(self.fields[key])}")
+
+
+def _is_time(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LATEST
 
 
 def read_records(path: Path, *, may_be_cut_off: Callable[[Mapping[str, Any]], bool]) -> Iterator[TraceRecord]:
