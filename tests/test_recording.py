@@ -25,6 +25,18 @@ def test_a_line(tmp_path):
     }
 
 
+def test_a_block_that_is_not_computed_is_left_out(tmp_path):
+    """The last token of an answer may fill one; an answer without tokens has no last one."""
+    path = tmp_path / "recording.jsonl"
+    recorder = RequestRecorder(path, block_tokens=16)
+    hashes = [bytes([number] * 32) for number in range(4)]
+    for output in (8, 9, 0):
+        recorder.note(0.0, hashes, {}, num_prompt_tokens=40, num_output_tokens=output)
+    recorder.close()
+    _, *lines = map(json.loads, path.read_text().splitlines())
+    assert [len(line["blocks"]) for line in lines] == [2, 3, 2]
+
+
 def test_a_file_that_is_there_is_kept(tmp_path, caplog):
     """A supervisor starts a server again with the same flags."""
     path = tmp_path / "recording.jsonl"

@@ -45,17 +45,17 @@ class _Ended(NamedTuple):
 
 
 class RequestRecorder:
-    """Writes one line for each request that ended well. `note` never blocks."""
+    """Writes one line for each request whose prompt was computed. `note` never blocks."""
 
     def __init__(self, path: Path, *, block_tokens: int, most_bytes: int = RECORDING_BYTES) -> None:
         """Creates a new file, with a number if one has its name; InputError if it cannot be made."""
-        self._file = _create(path)
+        self._file, self._block_tokens = _create(path), block_tokens
         self._most_bytes, self._num_bytes = most_bytes, 0
         if self._file.name != str(path):
             _logger.warning("the recording %s is there already and is kept: requests go to %s", path, self._file.name)
         self.num_dropped = 0
         self._waiting: Queue[_Ended | None] = Queue(_MOST_WAITING)
-        self._thread = Thread(target=self._write, args=(block_tokens,), name="octavo-recorder", daemon=True)
+        self._thread = Thread(target=self._write, name="octavo-recorder", daemon=True)
         self._thread.start()
 
     def note(
@@ -67,9 +67,12 @@ class RequestRecorder:
         num_prompt_tokens: int,
         num_output_tokens: int,
     ) -> None:
-        """Notes a request that ended. `hashes`: of its full blocks, and final; `resumed`: tokens by medium."""
+        """Notes a request that ended. `hashes`: of its full blocks, and final; `resumed`: tokens by medium. The last
+        token of an answer is never computed, so a block that it fills is left out."""
+        num_computed = num_prompt_tokens + max(0, num_output_tokens - 1)
+        kept = hashes[: num_computed // self._block_tokens]
         try:
-            self._waiting.put_nowait(_Ended(arrival_s, num_prompt_tokens, num_output_tokens, hashes, resumed))
+            self._waiting.put_nowait(_Ended(arrival_s, num_prompt_tokens, num_output_tokens, kept, resumed))
         except Full:
             self.num_dropped += 1
 
@@ -81,10 +84,10 @@ class RequestRecorder:
             return
         self._thread.join(timeout_s)
 
-    def _write(self, block_tokens: int) -> None:
+    def _write(self) -> None:
         try:
             with self._file as file:
-                self._write_line(file, {RECORDING_KEY: RECORDING_VERSION, "block_tokens": block_tokens})
+                self._write_line(file, {RECORDING_KEY: RECORDING_VERSION, "block_tokens": self._block_tokens})
                 while self._write_next(file):
                     pass
         except OSError as error:

@@ -145,6 +145,19 @@ def test_of_a_recorded_request_all_computed_blocks_are_named(
     num_output_tokens: int, num_blocks: int, tmp_path: Path
 ) -> None:
     """Those of the prompt, also if there is no answer, as of an embedding; and of the answer all but its last token."""
+    (line,) = recorded(tmp_path / "trace.jsonl", num_output_tokens, RequestStatus.FINISHED_STOPPED)
+    assert len(line["blocks"]) == num_blocks
+
+
+@pytest.mark.parametrize(("num_output_tokens", "num_lines"), [(0, 0), (1, 1), (9, 1)])
+def test_a_request_whose_client_leaves_is_recorded_once_its_prompt_is_computed(
+    num_output_tokens: int, num_lines: int, tmp_path: Path
+) -> None:
+    assert len(recorded(tmp_path / "trace.jsonl", num_output_tokens, RequestStatus.FINISHED_ABORTED)) == num_lines
+
+
+def recorded(path: Path, num_output_tokens: int, status: RequestStatus) -> list[Any]:
+    """The lines of a request that ends."""
     init_none_hash(sha256)
     request = Request(
         request_id="r",
@@ -153,11 +166,11 @@ def test_of_a_recorded_request_all_computed_blocks_are_named(
         pooling_params=None if num_output_tokens else PoolingParams(),
         block_hasher=get_request_block_hasher(16, sha256),
     )
-    recorder, context = RecorderOfRequests(tmp_path / "trace.jsonl", block_tokens=16), ReqContext(req_id="r")
+    recorder, context = RecorderOfRequests(path, block_tokens=16), ReqContext(req_id="r")
     recorder.begin(context, sys._getframe())
     request.append_output_token_ids(list(range(num_output_tokens)))
-    request.status = RequestStatus.FINISHED_STOPPED
+    request.status = status
     recorder.end(context, "memory")
     recorder.close()
-    _, line = map(json.loads, (tmp_path / "trace.jsonl").read_text().splitlines())
-    assert len(line["blocks"]) == num_blocks
+    _, *lines = map(json.loads, path.read_text().splitlines())
+    return lines

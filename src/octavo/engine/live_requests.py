@@ -46,6 +46,8 @@ class LiveRequests:
                 self._scheduler.abort(choice)
                 outputs.append(choice.end(reason, error))
                 self._counters.count_finished(reason)
+                if reason is FinishReason.ABORT and choice.num_output_tokens:
+                    self._record(choice)  # it has taken as much as one that ended by itself
         outputs += request.end_unforked(reason, error)
         self._requests.pop(request.request_id, None)
         return outputs
@@ -66,11 +68,14 @@ class LiveRequests:
             del self._requests[request.request_id]
         if self._why is not None:
             self._why.ended(request.request_id, blocks)
+        self._record(choice)
+
+    def _record(self, choice: Choice) -> None:
         if self._recorder is not None:
             self._recorder.note(
-                request.arrival_s,
-                blocks.hashed,
-                request.cached_tokens,
-                num_prompt_tokens=blocks.num_prompt_tokens,
+                choice.request.arrival_s,
+                choice.blocks.hashed,
+                choice.request.cached_tokens,
+                num_prompt_tokens=choice.blocks.num_prompt_tokens,
                 num_output_tokens=choice.num_output_tokens,
             )

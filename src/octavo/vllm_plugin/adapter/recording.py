@@ -17,12 +17,12 @@ _ENDED_WELL = (FinishReason.STOP, FinishReason.LENGTH)
 
 
 class RecorderOfRequests:
-    """Records the requests that ended well. vLLM's scheduler waits for no disk: a thread writes."""
+    """Records the requests that ended well, or whose clients left after the first token. vLLM's scheduler waits for no
+    disk: a thread writes."""
 
     def __init__(self, path: Path, *, block_tokens: int, most_bytes: int = RECORDING_BYTES) -> None:
         """`block_tokens`: the tokens of vLLM's block hashes. InputError if no file can be made."""
         self._recorder = RequestRecorder(path, block_tokens=block_tokens, most_bytes=most_bytes)
-        self._block_tokens = block_tokens
         self._started_at = time.time()
 
     def begin(self, context: ReqContext, caller: FrameType | None) -> None:
@@ -34,13 +34,12 @@ class RecorderOfRequests:
     def end(self, context: ReqContext, loaded_from: str) -> None:
         """The request has ended. Tokens that were not on vLLM's device came from the medium `loaded_from`."""
         recorded: _Recorded | None = context.get_state(_Recorded)
-        if recorded is None or recorded.request.get_finished_reason() not in _ENDED_WELL:
+        if recorded is None or not recorded.is_computed:
             return
         request = recorded.request
-        num_answered = max(0, request.num_output_tokens - 1)  # the last token is never computed; an embedding has none
         self._recorder.note(
             max(0.0, request.arrival_time - self._started_at),
-            request.block_hashes[: (request.num_prompt_tokens + num_answered) // self._block_tokens],
+            request.block_hashes,
             recorded.resumed(loaded_from),
             num_prompt_tokens=request.num_prompt_tokens,
             num_output_tokens=request.num_output_tokens,
@@ -56,6 +55,12 @@ class _Recorded:
     def __init__(self, request: Request) -> None:
         self.request = request
         self._prefill: PrefillStats | None = request.prefill_stats
+
+    @property
+    def is_computed(self) -> bool:
+        reason = self.request.get_finished_reason()
+        has_left = reason is FinishReason.ABORT and self.request.num_output_tokens > 0
+        return reason in _ENDED_WELL or has_left
 
     def resumed(self, loaded_from: str) -> dict[str, int]:
         if self._prefill is None:
