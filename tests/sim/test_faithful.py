@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engin
 import torch
 
 from octavo.engine import TINY_MODELS, Engine, EngineConfig, SamplingParams, offload_maker, save_tiny_model
-from octavo.offload import OffloadConfig
+from octavo.offload import LoadRule, OffloadConfig
 from octavo.sim import SimConfig, Speeds, read_trace
 from octavo.sim.engine import SimulatedEngine
 from octavo.transfer import make_worker
@@ -21,7 +21,7 @@ from octavo.transfer import make_worker
 FAMILIES = ["qwen3", "gemma3", "qwen3_next"]
 NUM_RANDOM = 6
 MAX_MODEL_LEN, MAX_NUM_SEQS = 512, 64
-INSTANT = Speeds(memory_bytes_per_s=1e18)
+INSTANT = Speeds(memory_bytes_per_s=1e18, disk_bytes_per_s=1e18, disk_latency_s=0.0)
 VOCABULARY = range(3, 250)
 
 
@@ -120,6 +120,9 @@ class Case:
     traffic: Callable[..., Iterator[list[int]]] = conversations
     policy: str = "resume_points"
     memory_bytes: int = 3 << 20
+    disk_bytes: int = 0
+    loads: LoadRule = LoadRule.MEASURED
+    """With a disk all loads are begun: else it would be chance which are quicker than computing."""
     device_bytes: int = 1 << 20
     max_step_tokens: int = 96
     attention_block_size: int = 8
@@ -148,7 +151,13 @@ def random_case(seed):
 def replay(plan, case, requests):
     """What a simulation with this plan resumes of each request, by medium."""
     config = SimConfig(
-        plan=plan, memory_bytes=case.memory_bytes, policy=case.policy, speeds=INSTANT, max_num_seqs=MAX_NUM_SEQS
+        plan=plan,
+        memory_bytes=case.memory_bytes,
+        disk_bytes=case.disk_bytes,
+        policy=case.policy,
+        speeds=INSTANT,
+        loads=case.loads,
+        max_num_seqs=MAX_NUM_SEQS,
     )
     simulated = SimulatedEngine(config)
     for number, request in enumerate(requests):
@@ -176,7 +185,10 @@ def record(case, folder, monkeypatch, num_requests):
         state_block_size=case.state_block_size,
         record=folder / "recording.jsonl",
     )
-    offload = OffloadConfig.from_mapping({"memory": case.memory_bytes, "policy": case.policy})
+    asked = {"memory": case.memory_bytes, "policy": case.policy, "loads": case.loads.value}
+    if case.disk_bytes:
+        asked["disk"] = {"path": str(folder / "disk"), "size": case.disk_bytes}
+    offload = OffloadConfig.from_mapping(asked)
     engine = Engine.from_config(config, make_offload=offload_maker(config, offload))
     talks = case.traffic(random.Random(repr(case)), MAX_MODEL_LEN - case.most_tokens)
     serve(engine, islice(talks, num_requests), case)
@@ -200,3 +212,13 @@ def test_a_replay_of_other_geometries_and_traffic_does_too(seed, tmp_path, monke
     case = random_case(seed)
     plan, requests = record(case, tmp_path, monkeypatch, 40)
     assert replay(plan, case, requests) == [dict(request.resumed) for request in requests], case
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_replay_with_a_disk_does_too(family, tmp_path, monkeypatch):
+    """The same tokens; from which medium may be chance, as a disk's threads end when they do."""
+    case = Case(family, documents, "lru", memory_bytes=500_000, disk_bytes=256 << 20, loads=LoadRule.ALWAYS)
+    plan, requests = record(case, tmp_path, monkeypatch, 40)
+    found = replay(plan, case, requests)
+    assert [sum(resumed.values()) for resumed in found] == [sum(request.resumed.values()) for request in requests]
+    assert "disk" in {medium for resumed in found for medium in resumed}
