@@ -127,6 +127,17 @@ def test_conversations_take_turns(tmp_path):
         assert [request.arrival_s for request in requests] == [0, 1, 2, 3, 4, 5]
 
 
+def test_no_more_is_read_than_is_asked_for(tmp_path):
+    """A file of a gigabyte need not be read for its first hundred requests; with times of its own it must."""
+    path = tmp_path / "trace.jsonl"
+    chat = {"conversations": [{"from": who, "value": "hi"} for who in ("human", "gpt")]}
+    path.write_text((json.dumps(chat) + "\n") * 30 + "broken")
+    assert len(read_trace(path, most_requests=3, open_sessions=4).requests) == 3
+    path.write_text("".join(json.dumps(each | {"timestamp": 9}) + "\n" for each in log(3)) + "broken")
+    with pytest.raises(InputError, match="line 4: it is no JSON"):
+        read_trace(path, most_requests=2)
+
+
 def test_the_names_of_conversations(tmp_path):
     said = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]
     records = [{"conversation_hash": "h", "conversation": said}, {"id": "x", "items": said}]
@@ -139,7 +150,7 @@ def test_the_names_of_conversations(tmp_path):
         ([{"prompt": ["a", "b"]}], "line 1: prompt must be a text, not"),
         ([{"prompt": "a"}, {"prompt": " "}], "line 2: prompt must be a text, not ' '"),
         ([*log(1), {"messages": []}], "line 2: messages has no turns"),
-        ([*log(1), {"text": "a"}], "line 2: messages must be a list of turns, not null"),
+        ([*log(1), {"text": "a"}], "line 2: messages is missing; all records of a trace have one form"),
         ([{"messages": [{"role": "user"}]}], "turn 1 of messages must have from and value"),
         ([{"messages": [says("user", {"a": 1})]}], "turn 1 of messages must have from and value"),
         ([*log(1, output_length="long")], "line 1: output_length must be a whole number"),

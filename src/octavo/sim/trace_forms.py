@@ -54,7 +54,7 @@ def read_trace(
     what = f"trace {str(path)!r}"
     try:
         records = read_records(path, may_be_cut_off=lambda first: RECORDING_KEY in first)
-        requests = _read(records, block_tokens, open_sessions)
+        requests = _read(records, block_tokens, open_sessions, most_requests)
     except BadRecordError as error:
         raise InputError(f"{what}, {error}") from None
     except InputError as error:
@@ -71,7 +71,9 @@ def read_trace(
     return Trace(requests=served, block_tokens=served[0].block_tokens, num_refused=num_refused)
 
 
-def _read(records: Iterator[TraceRecord], block_tokens: int | None, open_sessions: int | None) -> list[TraceRequest]:
+def _read(
+    records: Iterator[TraceRecord], block_tokens: int | None, open_sessions: int | None, most_requests: int | None
+) -> list[TraceRequest]:
     records = map(_unwrapped, records)
     first = next(records, None)
     if first is None:
@@ -84,7 +86,7 @@ def _read(records: Iterator[TraceRecord], block_tokens: int | None, open_session
     elif "hash_ids" in first.fields:
         requests = list(_read_hash_ids(first, records, block_tokens))
     elif first.fields.keys() & {*TURNS, *PROMPTS}:
-        requests = list(read_texts(first, records, num_open))
+        requests = list(read_texts(first, records, open_sessions=num_open, most_requests=most_requests))
     elif "requests" in first.fields:
         requests = list(read_sessions(first, records, block_tokens, num_open))
     else:

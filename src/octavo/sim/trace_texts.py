@@ -13,17 +13,17 @@ import json
 import re
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain, count
+from itertools import chain, count, islice
 
 import numpy as np
 
 from octavo.errors import InputError
 from octavo.settings import shown
 from octavo.sim.trace_records import TraceRecord
-from octavo.sim.traces import TraceRequest
+from octavo.sim.traces import Tokens, TraceRequest
 
 PROMPTS = ("prompt", "text_input")
 TURNS = ("conversations", "conversation", "messages", "items")
@@ -57,8 +57,9 @@ or one emoji."""
 class _Asked:
     """A request without its time."""
 
-    prompt: Sequence[int]
-    answer: Sequence[int] = ()
+    words: Tokens
+    """Those of the prompt, and of the answer as far as it is known."""
+    num_prompt_tokens: int
     num_answer_tokens: int
     session: str
     record: TraceRecord
@@ -66,18 +67,21 @@ class _Asked:
     def at(self, arrival_s: float) -> TraceRequest:
         return TraceRequest(
             arrival_s=arrival_s,
-            num_prompt_tokens=len(self.prompt),
+            num_prompt_tokens=self.num_prompt_tokens,
             num_output_tokens=self.num_answer_tokens,
-            block_ids=np.array([*self.prompt, *self.answer], dtype=np.int32),
+            block_ids=self.words,
             block_tokens=1,
             session=self.session,
             place=self.record.place,
         )
 
 
-def read_texts(first: TraceRecord, others: Iterator[TraceRecord], open_sessions: int) -> Iterator[TraceRequest]:
+def read_texts(
+    first: TraceRecord, others: Iterator[TraceRecord], *, open_sessions: int, most_requests: int | None
+) -> Iterator[TraceRequest]:
     """Requests at the times that their records tell. If the first record tells none, one comes each second, from
-    `open_sessions` conversations in turn; the next conversation begins when one ends."""
+    `open_sessions` conversations in turn; the next conversation begins when one ends. Then no more than `most_requests`
+    are read, as they come in order."""
     reader = _Reader(are_requests=_is_request(first))
     conversations = map(reader.requests_of, count(1), chain([first], others))
     if reader.are_requests and "timestamp" in first.fields:
@@ -85,7 +89,7 @@ def read_texts(first: TraceRecord, others: Iterator[TraceRecord], open_sessions:
         for asked in chain.from_iterable(conversations):
             yield asked.at(asked.record.time_s("timestamp", units_per_s))
     else:
-        for second, asked in enumerate(_in_turn(conversations, open_sessions)):
+        for second, asked in enumerate(islice(_in_turn(conversations, open_sessions), most_requests)):
             yield asked.at(float(second))
     reader.check_found()
 
@@ -129,7 +133,7 @@ class _Reader:
         elif self.are_requests:
             found = [self._sent(number, record)]
         else:
-            found = list(self._conversation(number, record))
+            found = self._conversation(number, record)
         self._num_found += len(found)
         return found
 
@@ -171,19 +175,37 @@ class _Reader:
             limits = (record.fields.get(key) for key in _LIMITS)
             known = [limit for limit in limits if isinstance(limit, int) and limit > 0]  # -1 is none, on some servers
             length = len(answer) or min([_USUAL_OUTPUT, *known])
-        return _Asked(prompt=words, answer=answer[:length], num_answer_tokens=length, session=session, record=record)
+        return _Asked(
+            words=np.array([*words, *answer[:length]], dtype=np.int32),
+            num_prompt_tokens=len(words),
+            num_answer_tokens=length,
+            session=session,
+            record=record,
+        )
 
-    def _conversation(self, number: int, record: TraceRecord) -> Iterator[_Asked]:
+    def _conversation(self, number: int, record: TraceRecord) -> list[_Asked]:
+        """The requests of a conversation. Each is the beginning of the same words."""
         said = _words_before(record)
-        session = record.first_name(*_CONVERSATION_NAMES) or str(number)
+        answers: list[tuple[int, int]] = []
+        """Where each begins and ends."""
         for index, (who, text) in enumerate(_turns_of(record, _key_of(record))):
             self._speakers[who] = None
-            words = _words_of(f"{who}: {text}")
+            begin = len(said)
+            said += _words_of(f"{who}: {text}")
             if index and _is_assistant(who):
-                yield _Asked(
-                    prompt=list(said), answer=words, num_answer_tokens=len(words), session=session, record=record
-                )
-            said += words
+                answers.append((begin, len(said)))
+        whole = np.array(said, dtype=np.int32)
+        session = record.first_name(*_CONVERSATION_NAMES) or str(number)
+        return [
+            _Asked(
+                words=whole[:end],
+                num_prompt_tokens=begin,
+                num_answer_tokens=end - begin,
+                session=session,
+                record=record,
+            )
+            for begin, end in answers
+        ]
 
 
 def _key_of(record: TraceRecord) -> str:
@@ -208,6 +230,8 @@ def _words_before(record: TraceRecord) -> list[int]:
 def _turns_of(record: TraceRecord, key: str) -> list[tuple[str, str]]:
     """The speaker and the text of each turn."""
     turns = record.fields.get(key)
+    if key not in record.fields:
+        raise record.wrong(f"{key} is missing; all records of a trace have one form")
     if not isinstance(turns, list):
         raise record.wrong(f"{key} must be a list of turns, not {shown(turns)}")
     found: list[tuple[str, str]] = []
