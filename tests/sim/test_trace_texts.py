@@ -149,6 +149,10 @@ def test_the_names_of_conversations(tmp_path):
     [
         ([{"prompt": ["a", "b"]}], "line 1: prompt must be a text, not"),
         ([{"prompt": "a"}, {"prompt": " "}], "line 2: prompt must be a text, not ' '"),
+        (
+            [*log(1, message_mode="delta")],
+            "line 1: messages has only what is new (message_mode is delta): give all that",
+        ),
         ([*log(1), {"messages": []}], "line 2: messages has no turns"),
         ([*log(1), {"text": "a"}], "line 2: messages is missing; all records of a trace have one form"),
         ([{"messages": [{"role": "user"}]}], "turn 1 of messages must have from and value"),

@@ -157,6 +157,8 @@ class _Reader:
         turns = _turns_of(record, _SENT)
         if not turns:
             raise record.wrong(f"{_SENT} has no turns")
+        if record.fields.get("message_mode") == "delta":
+            raise record.wrong(f"{_SENT} has only what is new (message_mode is delta): give all that was said before")
         for who, text in turns:
             words += _words_of(f"{who}: {text}")
             digest.update(repr((who, text)).encode(errors="surrogatepass"))
