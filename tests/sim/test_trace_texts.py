@@ -82,7 +82,7 @@ def test_prompts(tmp_path):
         {"prompt": "one two three", "output_tokens": 10},
         {"text_input": "one two four", "output_length": 4},
         {"prompt": "one", "completion": "five six"},
-        {"prompt": "one"},
+        {"prompt": "one", "output_length": None},
     )
     assert [r.num_prompt_tokens for r in (first, second, third, fourth)] == [3, 3, 1, 1]
     assert [r.num_output_tokens for r in (first, second, third, fourth)] == [10, 4, 2, 256]
@@ -125,6 +125,19 @@ def test_conversations_take_turns(tmp_path):
         requests = read(tmp_path, *chats, open_sessions=open_sessions)
         assert "".join(request.session for request in requests) == order
         assert [request.arrival_s for request in requests] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_log_of_what_was_said_so_far_has_each_answer_once(tmp_path):
+    """Each record goes on with one before it. Two that say the same are two."""
+    turns = [SYSTEM, *(says(who, f"{who} {number}") for number in range(3) for who in ("user", "assistant"))]
+    records = [{"id": f"r{end}", "messages": turns[:end]} for end in (3, 5, 7)]
+    requests = read(tmp_path, *records)
+    assert [request.session for request in requests] == ["1"] * 3
+    whole = read(tmp_path, records[2])
+    assert [list(request.prompt()) for request in requests] == [list(request.prompt()) for request in whole]
+    assert [request.session for request in read(tmp_path, records[2], records[2])] == ["1", "2"] * 3
+    named = [{"conversation_id": f"c{number}"} | record for number, record in enumerate(records)]
+    assert [request.session for request in read(tmp_path, *named)] == ["c0", "c1", "c2", "c1", "c2", "c2"]
 
 
 def test_no_more_is_read_than_is_asked_for(tmp_path):

@@ -125,7 +125,7 @@ class _Reader:
         self._num_found = 0
         self._speakers: dict[str, None] = {}
         self._session_of: dict[bytes, str] = {}
-        """By the digest of a request's turns: its session. A later request may go on with them."""
+        """By the digest of a record's turns: its session. A later record may go on with them."""
 
     def requests_of(self, number: int, record: TraceRecord) -> list[_Asked]:
         if _key_of(record) in PROMPTS:
@@ -172,7 +172,8 @@ class _Reader:
             text = record.fields.get(key)
             if isinstance(text, str):
                 answer = _words_of(text)
-        length = next((record.count(key, least=0) for key in _LENGTHS if key in record.fields), None)
+        told = (key for key in _LENGTHS if record.fields.get(key) is not None)
+        length = next((record.count(key, least=0) for key in told), None)
         if length is None:
             limits = (record.fields.get(key) for key in _LIMITS)
             known = [limit for limit in limits if isinstance(limit, int) and limit > 0]  # -1 is none, on some servers
@@ -186,18 +187,27 @@ class _Reader:
         )
 
     def _conversation(self, number: int, record: TraceRecord) -> list[_Asked]:
-        """The requests of a conversation. Each is the beginning of the same words."""
-        said = _words_before(record)
+        """The requests of a conversation. Each is the beginning of the same words. Of one that goes on with an earlier
+        record, as in a log of what has been said so far, those after it, unless their names say that they are two."""
+        key = _key_of(record)
+        said, digest = _words_before(record), blake2b(digest_size=16)
+        name = record.first_name(*(_REQUEST_NAMES if key == _SENT else _CONVERSATION_NAMES))
+        session = name or str(number)
         answers: list[tuple[int, int]] = []
         """Where each begins and ends."""
-        for index, (who, text) in enumerate(_turns_of(record, _key_of(record))):
+        for index, (who, text) in enumerate(_turns_of(record, key)):
             self._speakers[who] = None
+            earlier = self._session_of.get(digest.digest())
+            if earlier is not None and name in ("", earlier):
+                session, answers = earlier, []
             begin = len(said)
             said += _words_of(f"{who}: {text}")
+            digest.update(repr((who, text)).encode(errors="surrogatepass"))
             if index and _is_assistant(who):
                 answers.append((begin, len(said)))
+        if answers:
+            self._session_of[digest.digest()] = session
         whole = np.array(said, dtype=np.int32)
-        session = record.first_name(*_CONVERSATION_NAMES) or str(number)
         return [
             _Asked(
                 words=whole[:end],
