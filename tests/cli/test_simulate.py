@@ -112,6 +112,19 @@ def test_a_picture_of_requests_that_share_nothing(octavo, tmp_path):
     assert picture.read_text().startswith("<?xml")
 
 
+def test_a_picture_behind_a_link_is_checked_before_minutes_of_simulation(octavo, trace, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'octavo[plot]'")
+    link = tmp_path / "curve.svg"
+    link.symlink_to(tmp_path / "nowhere" / "curve.svg")
+    ran = octavo("simulate", trace, "--model", MODEL, *SWEEP, "--plot", link)
+    assert (ran.code, ran.out) == (2, "")
+    assert "cannot be written: name a file in a folder that is there" in ran.err
+    link.unlink()
+    link.symlink_to(tmp_path / "real.svg")
+    assert octavo("simulate", trace, "--model", MODEL, *SWEEP, "--plot", link).code == 0
+    assert (tmp_path / "real.svg").read_text().startswith("<?xml")
+
+
 def test_a_curve_that_is_flat_brings_nothing_more(octavo, trace):
     ran = octavo("simulate", trace, "--model", MODEL, "--device", "8GiB", "--sweep", "memory=1GiB..4GiB:2")
     assert "; more brings nothing." in ran.out

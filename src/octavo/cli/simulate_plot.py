@@ -20,7 +20,8 @@ def check_plot(path: Path) -> None:
     """Checks the file, its folder and the drawing library before minutes of simulation."""
     if path.suffix not in _FORMATS:
         raise InputError(f"--plot: {str(path)!r} must end in {' or '.join(_FORMATS)}")
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+    target = Path(os.path.realpath(path))  # a link to a file that is not there yet is made in that one's folder
+    if target.is_dir() or not os.access(target if target.exists() else target.parent, os.W_OK):
         raise InputError(f"--plot: {str(path)!r} cannot be written: name a file in a folder that is there and writable")
     load_package("matplotlib", "--plot")
 
