@@ -153,6 +153,17 @@ def test_what_is_shown_is_a_file_that_says_the_same(octavo, file, tmp_path, monk
     assert second["engine.max_waiting"] == 9
 
 
+@pytest.mark.parametrize(
+    "name", ["[a", "@a", "*a", "%a", "{a", "a: b", "a #b", " a", "null", "1", "it's", "é", "a\n b", "\x1b", "a" * 99]
+)
+def test_every_text_is_shown_as_a_file_has_it(octavo, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("OCTAVO_SERVED_MODEL_NAME", name)
+    shown = octavo("config", "show").out
+    again = tmp_path / "again.yaml"
+    again.write_text(shown)
+    assert gather(SERVE, {}, {}, again)["server.served_model_name"].value == name
+
+
 def test_a_router_is_told_in_the_same_way(octavo, tmp_path):
     file = tmp_path / "route.yaml"
     file.write_text("router: {engine: ['http://a:1,name=x', 'http://b:2'], port: 9000, log_json: true}")

@@ -122,7 +122,7 @@ def _source_of(given: Given | None) -> str:
 
 
 def _as_yaml(setting: Setting, value: object) -> str:
-    if isinstance(value, (list, dict)):
-        return yaml.safe_dump(value, default_flow_style=True, width=1 << 20).strip()
-    text = shown_value(setting, value)
-    return yaml.safe_dump(text).strip() if isinstance(value, str) and yaml.safe_load(text) != text else text
+    if not isinstance(value, (str, list, dict)):
+        return shown_value(setting, value)
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1 << 20)
+    return text.removesuffix("...\n").strip()
