@@ -46,6 +46,7 @@ def test_a_tenant_may_have_several_keys(file):
         ("- {key: sk-a", "this is no YAML"),
         ("- {key: sk-\xe9, tenant: a}", "this is no YAML"),
         ("- " + "[" * 5000, "this is no YAML"),
+        ("- key: sk-a\n  tenant: " + "a" * (1 << 20), "has more than 1,048,576 bytes"),
     ],
 )
 def test_what_is_wrong_is_told_without_a_key(file, text, complaint):

@@ -9,7 +9,7 @@ Requests with a tenant's key share what is cached with nobody else, whatever sal
 import hmac
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -40,18 +40,18 @@ def read_tenants(path: Path) -> tuple[Tenant, ...]:
     entries = _read(path)
     if not isinstance(entries, list) or not entries:
         raise InputError(f"{path}: write a list of keys, such as: - {{key: sk-7f3a, tenant: team-a, quota: 20GiB}}")
-    tenants: list[Tenant] = []
+    tenants: dict[str, Tenant] = {}
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, dict):  # it may be a key
             raise InputError(f"{path}: entry {number}: write a mapping, such as {{key: sk-7f3a, tenant: team-a}}")
         try:
-            tenants.append(Tenant.from_mapping(entry))
+            tenant = Tenant.from_mapping(entry)
         except InputError as error:
             raise InputError(f"{path}: entry {number}: {error}") from None
-        if tenants[-1].key in {tenant.key for tenant in tenants[:-1]}:
+        if tenants.setdefault(tenant.key, tenant) is not tenant:
             raise InputError(f"{path}: entry {number}: its key is another entry's too; give each tenant its own")
-    quotas_of(tenants, source=str(path))
-    return tuple(tenants)
+    quotas_of(tenants.values(), source=str(path))
+    return tuple(tenants.values())
 
 
 def tenants_of(file: Path | None, config: Settings) -> tuple[Tenant, ...]:
@@ -75,7 +75,7 @@ def shown_key(authorization: bytes) -> bytes:
     return authorization[len(_SCHEME) :].strip() if authorization[: len(_SCHEME)].lower() == _SCHEME else b""
 
 
-def quotas_of(tenants: Sequence[Tenant], *, source: str = "tenants") -> Mapping[str, int]:
+def quotas_of(tenants: Iterable[Tenant], *, source: str = "tenants") -> Mapping[str, int]:
     """The quotas of those tenants that have one, by salt."""
     quotas: dict[str, int] = {}
     for tenant in tenants:
@@ -89,7 +89,10 @@ def _read(path: Path) -> object:
         with path.open("rb") as stream:
             if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
                 raise InputError(f"{path}: other users may read the keys in it: run `chmod 600 {path}`")
-            return load_yaml(stream.read(_MOST_BYTES))
+            text = stream.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise InputError(f"{path}: has more than {_MOST_BYTES:,} bytes")
+        return load_yaml(text)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):  # whose words may hold a tenant's key
