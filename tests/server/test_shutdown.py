@@ -69,6 +69,19 @@ def test_what_the_engine_has_not_got_yet_is_refused(ending, caplog):
     assert [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"] == []
 
 
+@pytest.mark.parametrize("path", [b"/v1/completions", b"/tokenize", b"/detokenize"])
+def test_who_asks_twice_waits_for_no_body(model_folder, path):
+    server = RunningServer(model_folder, bounds={"shutdown_timeout_s": 3600, "body_timeout_s": 3600})
+    with socket.create_connection(address_of(server)) as line:
+        line.sendall(UNFINISHED.replace(b"/v1/completions", path))
+        server.wait_until_open(1)
+        server.server.handle_exit(2, None)
+        server.server.handle_exit(2, None)
+        answer = line.makefile("rb").read()
+    server.close()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+
+
 def test_requests_get_time_to_end(model_folder):
     server = RunningServer(model_folder, bounds={"shutdown_timeout_s": 60})
     body = {**LONG, "max_tokens": 40}

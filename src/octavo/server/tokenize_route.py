@@ -54,8 +54,9 @@ class _TokenRoute(BodyRoute):
         self._service = service
 
     async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
-        body = await exchange.read_body(ticket)
-        await exchange.run(self._answer(exchange, body))
+        with ticket.may_be_dropped():
+            body = await exchange.read_body(ticket)
+            await exchange.run(self._answer(exchange, body))
 
     @abstractmethod
     async def _answer(self, exchange: Exchange, body: bytearray) -> None: ...
