@@ -174,6 +174,6 @@ class _Generation(BodyRoute):
         self._proxy = proxy
 
     async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
-        with ticket.may_be_dropped():
+        with self._admission.droppable():
             body = bytes(await exchange.read_body(ticket))
             await exchange.run(self._proxy.answer(exchange, self._path, body))

@@ -11,7 +11,7 @@ tenant always finds some. No tenant must be known before.
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -128,10 +128,6 @@ class Ticket:
 
     def __enter__(self) -> Self:
         return self
-
-    def may_be_dropped(self) -> AbstractContextManager[None]:
-        """Meanwhile the request has no end but its own, as an engine's abort."""
-        return self._admission.droppable()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -41,7 +41,7 @@ class GenerationRoute(BodyRoute):
             load.end()
 
     async def _generate(self, exchange: Exchange, ticket: Ticket, load: OpenLoad) -> None:
-        with ticket.may_be_dropped():
+        with self._admission.droppable():
             body = await exchange.read_body(ticket)
             request, writer = await exchange.run(self._read(body))
         ticket.add_prompts(len(writer.prompts) - 1)

@@ -54,7 +54,7 @@ class _TokenRoute(BodyRoute):
         self._service = service
 
     async def _serve(self, exchange: Exchange, ticket: Ticket) -> None:
-        with ticket.may_be_dropped():
+        with self._admission.droppable():
             body = await exchange.read_body(ticket)
             await exchange.run(self._answer(exchange, body))
 
