@@ -60,10 +60,11 @@ class Generation:
         prompts: Sequence[PreparedPrompt],
         params: SamplingParams,
         length_name: str,
-        cache_salt: str | None = None,
-        tenant: str | None = None,
-        hints: Sequence[Hint] = (),
+        cache_salt: str | None,
+        tenant: str | None,
+        hints: Sequence[Hint],
     ) -> None:
+        """`hints` apply to all prompts."""
         self._engine = engine
         self._live = live
         self._load = load

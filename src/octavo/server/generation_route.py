@@ -1,9 +1,8 @@
 """The routes that generate: read, submit, answer whole or piece by piece, and let go of everything in the end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-from octavo.chunks import Hint
 from octavo.engine import FinishReason
 from octavo.server.admission import Ticket
 from octavo.server.answers import AnswerWriter, check_finished, failed, usage_of
@@ -48,14 +47,22 @@ class GenerationRoute(BodyRoute):
         exchange.ignored_fields = self._service.find_ignored(body, request)
         self._service.ignored_fields.log(exchange.ignored_fields)
         del body
-        hints = hints_on_prompts(request.prompt_cache_retention, exchange.headers)
-        await exchange.run(self._answer(exchange, request, writer, load, hints))
+        await exchange.run(self._answer(exchange, request, writer, load))
 
-    async def _answer(
-        self, exchange: Exchange, request: AnyRequest, writer: AnswerWriter, load: OpenLoad, hints: Sequence[Hint]
-    ) -> None:
-        salt, tenant = _salt_of(request, exchange.tenant), exchange.tenant
-        async with self._service.generation(writer, load, salt, tenant=tenant, hints=hints) as generation:
+    async def _answer(self, exchange: Exchange, request: AnyRequest, writer: AnswerWriter, load: OpenLoad) -> None:
+        service = self._service
+        async with Generation(
+            service.engine,
+            service.live,
+            load,
+            request_id=writer.request_id,
+            prompts=writer.prompts,
+            params=writer.params,
+            length_name=writer.length_name,
+            cache_salt=_salt_of(request, exchange.tenant),
+            tenant=exchange.tenant,
+            hints=hints_on_prompts(request.prompt_cache_retention, exchange.headers),
+        ) as generation:
             if request.stream:
                 await exchange.stream(_events(generation, writer, with_usage=request.includes_usage))
                 return

@@ -1,12 +1,11 @@
 """`Service`: what all routes of one server share."""
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
-from octavo.chunks import Hint, name_tenant
+from octavo.chunks import name_tenant
 from octavo.engine import AsyncEngine, EngineSnapshot
 from octavo.errors import EngineError
 from octavo.server.admission import Admission
@@ -15,11 +14,10 @@ from octavo.server.chat import ChatWriter
 from octavo.server.completions import CompletionWriter
 from octavo.server.config import ServerConfig
 from octavo.server.errors import bad_request, not_found
-from octavo.server.generation import Generation
 from octavo.server.history import History
 from octavo.server.ignored_fields import IgnoredFields
 from octavo.server.live_requests import LiveRequests
-from octavo.server.load_book import LoadBook, OpenLoad
+from octavo.server.load_book import LoadBook
 from octavo.server.logprobs import TokenNamer, token_namer
 from octavo.server.metrics import ServerMetrics
 from octavo.server.offload_view import OffloadReport, ReadOffload
@@ -143,29 +141,6 @@ class Service:
                     param=f"tokens[{index}]",
                 )
         return await asyncio.to_thread(lambda: str(tokenizer.decode(token_ids, skip_special_tokens=False)))
-
-    def generation(
-        self,
-        writer: AnswerWriter,
-        load: OpenLoad,
-        cache_salt: str | None,
-        *,
-        tenant: str | None,
-        hints: Sequence[Hint] = (),
-    ) -> Generation:
-        """The engine's streams for a request. `hints` apply to all its prompts."""
-        return Generation(
-            self.engine,
-            self.live,
-            load,
-            request_id=writer.request_id,
-            prompts=writer.prompts,
-            params=writer.params,
-            length_name=writer.length_name,
-            cache_salt=cache_salt,
-            tenant=tenant,
-            hints=hints,
-        )
 
     async def look(self) -> tuple[EngineSnapshot, OffloadReport | None] | None:
         """The engine between two steps; None if there is none any more."""
