@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from octavo.engine import EngineSnapshot
-from octavo.server.metrics import ServerMetrics
+from octavo.server.metrics import ServerMetrics, counts_by_bound
 from octavo.server.offload_view import OffloadReport
 
 _EVERY_S = 5.0
@@ -80,8 +80,8 @@ class History:
             computed=counters.prefill_tokens_computed,
             resumed=sum(counters.tokens_resumed.values()),
             output=counters.output_tokens,
-            first_token=latencies.first_tokens_by_bound(),
-            between_tokens=latencies.between_tokens_by_bound(),
+            first_token=counts_by_bound(latencies.first_token),
+            between_tokens=counts_by_bound(latencies.between_tokens),
             loaded=loaded,
             stored=0 if offload is None else offload.stats.stored_bytes,
             preemptions=counters.preemptions,

@@ -50,21 +50,13 @@ class Latencies:
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.first_token = _histogram(_FIRST_TOKEN, _FIRST_TOKEN_S, registry)
-        self._between_tokens = _histogram(_BETWEEN_TOKENS, _BETWEEN_TOKENS_S, registry)
+        self.between_tokens = _histogram(_BETWEEN_TOKENS, _BETWEEN_TOKENS_S, registry)
         self.whole_request = _histogram(_REQUEST, _REQUEST_S, registry)
 
     def note_tokens(self, num_tokens: int, seconds: float) -> None:
         """Tokens that came at once took equally long each."""
         for _ in range(num_tokens):
-            self._between_tokens.observe(seconds / num_tokens)
-
-    def first_tokens_by_bound(self) -> dict[float, float]:
-        """The first tokens that took at most this long."""
-        return _by_bound(self.first_token)
-
-    def between_tokens_by_bound(self) -> dict[float, float]:
-        """The tokens that came at most this long after the token before."""
-        return _by_bound(self._between_tokens)
+            self.between_tokens.observe(seconds / num_tokens)
 
 
 class ServerMetrics(HttpMetrics):
@@ -86,7 +78,8 @@ class ServerMetrics(HttpMetrics):
         return render(families, self._labels)
 
 
-def _by_bound(histogram: Histogram) -> dict[float, float]:
+def counts_by_bound(histogram: Histogram) -> dict[float, float]:
+    """How many observations took at most this long, by the bounds of its buckets."""
     samples = (sample for family in histogram.collect() for sample in family.samples)
     return {float(one.labels["le"]): one.value for one in samples if one.name.endswith("_bucket")}
 
