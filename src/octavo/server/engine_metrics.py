@@ -1,24 +1,20 @@
 """What `/metrics` tells of the engine and its pool."""
 
-from collections.abc import Iterator
-
 from octavo.engine import EngineSnapshot
-from octavo.server.metric import Metric, counter, gauge
-
-_ByLabels = Iterator[tuple[tuple[str, ...], float]]
+from octavo.server.metric import ByLabels, Metric, counter, gauge
 
 
 def _sheets(seen: EngineSnapshot) -> dict[str, float]:
     return {"free": seen.free_sheets, "leased": seen.num_sheets - seen.free_sheets}
 
 
-def _pages(seen: EngineSnapshot) -> _ByLabels:
+def _pages(seen: EngineSnapshot) -> ByLabels:
     for index, pages in enumerate(seen.classes):
         by_state = {"held": pages.held_pages, "cached": pages.cached_pages, "free": pages.free_pages}
         yield from (((str(index), state), float(number)) for state, number in by_state.items())
 
 
-def _blocks(seen: EngineSnapshot) -> _ByLabels:
+def _blocks(seen: EngineSnapshot) -> ByLabels:
     for group in seen.groups:
         by_state = {"held": group.held_blocks, "indexed": group.indexed_blocks}
         yield from (((str(group.group_idx), group.kind, state), float(number)) for state, number in by_state.items())

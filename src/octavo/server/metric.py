@@ -16,7 +16,8 @@ from prometheus_client.samples import Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Seen = TypeVar("Seen")
-Values = float | Mapping[str, float] | Iterable[tuple[tuple[str, ...], float]]
+ByLabels = Iterable[tuple[tuple[str, ...], float]]
+Values = float | Mapping[str, float] | ByLabels
 """One value, values by the only label, or values by all labels."""
 
 
@@ -72,7 +73,7 @@ def render(families: Iterable[Family], labels: Mapping[str, str]) -> bytes:
     return generate_latest(registry)
 
 
-def _by_labels(values: Values) -> Iterator[tuple[tuple[str, ...], float]]:
+def _by_labels(values: Values) -> ByLabels:
     if isinstance(values, Mapping):
         yield from (((label,), value) for label, value in values.items())
     elif isinstance(values, (int, float)):

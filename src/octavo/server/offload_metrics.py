@@ -1,26 +1,23 @@
 """What `/metrics` tells of memory, tiers, and the traffic with the device."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
-from octavo.server.metric import Metric, Values, counter, gauge
+from octavo.server.metric import ByLabels, Metric, Values, counter, gauge
 from octavo.server.offload_view import OffloadReport, TierView, view_tiers
 from octavo.tiers import CHUNK_EVENTS
-
-_ByLabels = Iterator[tuple[tuple[str, ...], float]]
-_Amounts = Callable[[TierView], Mapping[str, float]]
 
 
 def _of_each(read: Callable[[TierView], float]) -> Callable[[OffloadReport], Values]:
     return lambda seen: {tier.medium: read(tier) for tier in view_tiers(seen)}
 
 
-def _named(amounts: _Amounts, name: str) -> Callable[[OffloadReport], Values]:
+def _named(amounts: Callable[[TierView], Mapping[str, float]], name: str) -> Callable[[OffloadReport], Values]:
     """One of the amounts, for the tiers that have it."""
     return lambda seen: {tier.medium: amounts(tier)[name] for tier in view_tiers(seen) if name in amounts(tier)}
 
 
 def _counts(*, of_chunks: bool) -> Callable[[OffloadReport], Values]:
-    def read(seen: OffloadReport) -> _ByLabels:
+    def read(seen: OffloadReport) -> ByLabels:
         for tier in view_tiers(seen):
             for name, number in tier.counters.items():
                 if (name in CHUNK_EVENTS) is of_chunks:
@@ -29,7 +26,7 @@ def _counts(*, of_chunks: bool) -> Callable[[OffloadReport], Values]:
     return read
 
 
-def _blocks_loaded(seen: OffloadReport) -> _ByLabels:
+def _blocks_loaded(seen: OffloadReport) -> ByLabels:
     for (group_idx, medium), blocks in seen.stats.loaded_blocks.items():
         yield (str(group_idx), medium), blocks
 
