@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from octavo.engine import EngineSnapshot
 from octavo.server.metrics import ServerMetrics, counts_by_bound
-from octavo.server.offload_view import OffloadReport
+from octavo.server.offload_view import Seen
 
 _EVERY_S = 5.0
 _MOST_POINTS = 120
-
-Seen = tuple[EngineSnapshot, OffloadReport | None]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from octavo.engine import EngineSnapshot
 from octavo.offload import MEMORY, OffloadStats, OffloadStatus
 from octavo.tiers import TierState
 from octavo.units import counted, format_bytes
@@ -17,6 +18,8 @@ class OffloadReport(NamedTuple):
     stats: OffloadStats
 
 
+Seen = tuple[EngineSnapshot, OffloadReport | None]
+"""The engine and its offloading at one moment."""
 ReadOffload = Callable[[], OffloadReport]
 """Called on the engine's thread."""
 

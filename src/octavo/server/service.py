@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from octavo.chunks import name_tenant
-from octavo.engine import AsyncEngine, EngineSnapshot
+from octavo.engine import AsyncEngine
 from octavo.errors import EngineError
 from octavo.server.admission import Admission
 from octavo.server.answers import AnswerWriter
@@ -20,7 +20,7 @@ from octavo.server.live_requests import LiveRequests
 from octavo.server.load_book import LoadBook
 from octavo.server.logprobs import TokenNamer, token_namer
 from octavo.server.metrics import ServerMetrics
-from octavo.server.offload_view import OffloadReport, ReadOffload
+from octavo.server.offload_view import ReadOffload, Seen
 from octavo.server.prompts import PreparedPrompt, PromptReader, has_effort
 from octavo.server.requests import ChatRequest, CompletionRequest, decode
 from octavo.server.responses import TurnWriter
@@ -142,7 +142,7 @@ class Service:
                 )
         return await asyncio.to_thread(lambda: str(tokenizer.decode(token_ids, skip_special_tokens=False)))
 
-    async def look(self) -> tuple[EngineSnapshot, OffloadReport | None] | None:
+    async def look(self) -> Seen | None:
         """The engine between two steps; None if there is none any more."""
         read = self.read_offload
         try:

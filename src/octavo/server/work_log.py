@@ -5,12 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from octavo.engine import EngineSnapshot
-from octavo.server.offload_view import OffloadReport, TierView, view_tiers
+from octavo.server.offload_view import Seen, TierView, view_tiers
 
 _EVERY_S = 10.0
 _logger = logging.getLogger(__name__)
-
-Seen = tuple[EngineSnapshot, OffloadReport | None]
 
 
 async def tell_work(
