@@ -12,6 +12,7 @@ import uvicorn
 
 from octavo.server.accepting import tell_full
 from octavo.server.signals import taking_signals
+from octavo.units import counted
 
 _logger = logging.getLogger(__name__)
 _OF_GIVEN_UP_REQUESTS = ("ASGI callable returned without completing response", "Cancel %s running task(s)")
@@ -34,14 +35,11 @@ class SignalledServer(uvicorn.Server):
 
     def tell_end(self, num_open: int, patience_s: float) -> None:
         """Says what the end waits for, and how to end at once."""
-        match num_open:
-            case 0:
-                _logger.info("ends: no request is open")
-            case 1:
-                _logger.info("ends: waits up to %g s for 1 request; a second Ctrl-C stops it", patience_s)
-            case many:
-                wait = "ends: waits up to %g s for %d requests; a second Ctrl-C stops them"
-                _logger.info(wait, patience_s, many)
+        if not num_open:
+            _logger.info("ends: no request is open")
+            return
+        what, them = counted(num_open, "request"), "it" if num_open == 1 else "them"
+        _logger.info("ends: waits up to %g s for %s; a second Ctrl-C stops %s", patience_s, what, them)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Ends what is open. What is given up ends later, so its lines are left out from now on."""
