@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 from octavo.chunks import Hint
 from octavo.engine import FastTokenizer
 from octavo.errors import MALFORMED
-from octavo.server.errors import ApiError, bad_request
+from octavo.server.errors import bad_request
 from octavo.server.hints import common_tokens, hints_on_parts
 from octavo.server.requests import ChatMessage, ChatRequest, CompletionRequest, ToolCall
 from octavo.server.tools import ToolFormat, find_format
@@ -219,8 +219,6 @@ def _apply_template(apply: Callable[[], str]) -> str:
     """A template is a program of the model's authors, which may refuse a conversation or trip over it."""
     try:
         return apply()
-    except ApiError:
-        raise
     except TemplateError as error:
         raise bad_request(f"the chat template refuses the messages: {error}", param="messages") from None
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
