@@ -90,9 +90,9 @@ class StructureReader:
         """The grammar where calls may stand beside the answer that is wanted, or must."""
         choice, tools = request.tool_choice or "auto", request.tools or ()
         schemas = {tool.function.name: tool.function.parameters for tool in tools}
-        if choice == "auto" and wanted is None:
-            return None
-        if choice == "auto" and wanted is not None:
+        if choice == "auto":
+            if wanted is None:
+                return None
             param, text = wanted
             rules = calls_rule(form, schemas, self._terminal, is_parallel=request.parallel_tool_calls is not False)
             return param, f"start: answer | calls\n{answer_rule(form, text, self._terminal)}\n{rules}"
