@@ -11,7 +11,7 @@ from itertools import takewhile
 from octavo.chunks import Hint, HintKind, read_lifetime
 from octavo.errors import InputError
 from octavo.server.errors import bad_request
-from octavo.server.requests import CacheControl, CacheRetention, ChatMessage, ContentPart
+from octavo.server.requests import CacheRetention, ChatMessage, ContentPart
 from octavo.settings import shown
 
 RETAIN = "x-octavo-retain"
@@ -46,7 +46,7 @@ def hints_on_parts(messages: Sequence[ChatMessage], text: str, tokens_before: Ca
                     raise bad_request(
                         f"at most {_MOST_PARTS} parts may have cache_control", param=f"messages[{index}].content"
                     )
-                hints.append(_retain(_lifetime_of(part.cache_control), 0 if end is None else tokens_before(end)))
+                hints.append(_retain(_TTLS_S[part.cache_control.ttl], 0 if end is None else tokens_before(end)))
         if isinstance(message.content, str):
             finder.end_of(message.content)
     return tuple(hints)
@@ -85,10 +85,6 @@ def common_tokens(whole: Sequence[int], prefix: Sequence[int]) -> int:
 
 def _retain(lifetime_s: float, end_tokens: int | None = None) -> Hint:
     return Hint(kind=HintKind.RETAIN, lifetime_s=lifetime_s, end_tokens=end_tokens)
-
-
-def _lifetime_of(control: CacheControl) -> float:
-    return _TTLS_S[control.ttl]
 
 
 def _read_lifetime(header: str) -> float:
