@@ -18,11 +18,11 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
-from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octavo.server.errors import ApiError, overloaded
+from octavo.server.refusals import as_response
 from octavo.server.tenants import Tenant, shown_key
 
 _Headers = dict[bytes, bytes]
@@ -80,8 +80,7 @@ class Gate:
             if scope["type"] == "http":
                 self._check(scope)
         except ApiError as error:
-            response = Response(error.body, error.status, error.headers, "application/json")
-            await response(scope, receive, send)
+            await as_response(error)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""`REFUSALS`: the answer to a request whose route raised, or that no route takes."""
+"""`as_response`: a refusal as it is answered. `REFUSALS`: for what a route raised, or where none takes the request."""
 
 from http import HTTPStatus
 
@@ -11,7 +11,7 @@ from octavo.server.errors import ApiError, as_api_error
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
-    return _answer(as_api_error(error))
+    return as_response(as_api_error(error))
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
@@ -19,10 +19,11 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     message = f"{request.method} {request.url.path}: {status.phrase.lower()}"
-    return _answer(ApiError(status, message, headers=error.headers))
+    return as_response(ApiError(status, message, headers=error.headers))
 
 
-def _answer(error: ApiError) -> Response:
+def as_response(error: ApiError) -> Response:
+    """The answer for a client."""
     return Response(error.body, error.status, error.headers, "application/json")
 
 
