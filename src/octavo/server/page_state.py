@@ -1,9 +1,7 @@
 """What the page at `/` shows: one JSON document, made at most once a second however many people look."""
 
 import asyncio
-from collections.abc import Iterable
 from itertools import islice
-from typing import Any
 
 import msgspec
 
@@ -82,11 +80,11 @@ class PageStates:
         async with self._lock:
             if self._clock() - self._made_at >= _FRESH_S:
                 seen = await self._service.engine.call(self._look)
-                self._made = msgspec.json.encode(PageState(engine=seen, **self._of_server()))
+                self._made = msgspec.json.encode(self._state(seen))
                 self._made_at = self._clock()
             return self._made
 
-    def _of_server(self) -> dict[str, Any]:
+    def _state(self, seen: EngineView) -> PageState:
         now, live = self._clock(), self._service.live
         oldest = [
             RequestView(
@@ -98,12 +96,13 @@ class PageStates:
             )
             for request in islice(live, _OLDEST_REQUESTS)
         ]
-        return {
-            "model": self._service.config.model_name,
-            "uptime_s": now - self._began,
-            "requests": oldest,
-            "num_requests": len(live),
-        }
+        return PageState(
+            model=self._service.config.model_name,
+            uptime_s=now - self._began,
+            engine=seen,
+            requests=oldest,
+            num_requests=len(live),
+        )
 
     def _look(self, engine: Engine) -> EngineView:
         """Reads the engine, on the engine's thread."""
@@ -139,10 +138,6 @@ def draw_sheets(manager: KVCacheManager) -> tuple[list[SheetView | None], int]:
 def _draw_sheet(manager: KVCacheManager, sheet: int) -> SheetView | None:
     for index, pages in enumerate(manager.pool.classes):
         if sheet in pages.leased:
-            letters = "".join(_letters(pages.state[row] for row in pages.rows_of_sheet(sheet)))
-            return SheetView(index, letters)
+            states = (pages.state[row] for row in pages.rows_of_sheet(sheet))
+            return SheetView(index, "".join("h" if state > 0 else "c" if state else "." for state in states))
     return None
-
-
-def _letters(states: Iterable[int]) -> Iterable[str]:
-    return ("h" if state > 0 else "c" if state else "." for state in states)
