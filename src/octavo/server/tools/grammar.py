@@ -8,17 +8,14 @@ from typing import Any
 from octavo.engine import json_rule
 from octavo.server.tools.formats import PairTags, ToolFormat
 from octavo.server.tools.markers import is_marker, split_markers
-from octavo.server.tools.text_arguments import Schema, find_property, is_text, texts_of
+from octavo.server.tools.text_arguments import DEFINITIONS, Schema, find_property, is_text, texts_of
 
 Terminal = Callable[[str], str]
 """How a marker is written in a grammar: as its token where the model has one, else as text."""
 
 _MOST_CALLS = 16
 """The most calls of an answer that must call a tool; without a bound, some models never end."""
-
-
 _NO_ARGUMENTS = {"additionalProperties": False}
-_DEFINITIONS = ("$defs", "definitions")
 
 
 def calls_rule(form: ToolFormat, tools: Mapping[str, Schema], terminal: Terminal, *, is_parallel: bool) -> str:
@@ -80,7 +77,7 @@ def _pairs(tags: PairTags, schema: Mapping[str, Any], terminal: Terminal) -> Ite
 
 
 def _value(schema: Mapping[str, Any], about: Any) -> str:
-    definitions = {name: schema[name] for name in _DEFINITIONS if name in schema}
+    definitions = {name: schema[name] for name in DEFINITIONS if name in schema}
     return json_rule({**definitions, **(about if isinstance(about, dict) else {})}, is_strict=False)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 Schema = Mapping[str, Any] | None
 """The schema of a tool's arguments."""
-_DEFINITIONS = ("$defs", "definitions")
+DEFINITIONS = ("$defs", "definitions")
+"""Where a schema keeps what others refer to."""
 
 
 def find_property(schema: Schema, key: str) -> Mapping[str, Any]:
@@ -15,7 +16,7 @@ def find_property(schema: Schema, key: str) -> Mapping[str, Any]:
     if not isinstance(found, dict) or schema is None:
         return {}
     parts = str(found.get("$ref", "")).split("/")
-    if len(parts) == 3 and parts[0] == "#" and parts[1] in _DEFINITIONS:
+    if len(parts) == 3 and parts[0] == "#" and parts[1] in DEFINITIONS:
         group = schema.get(parts[1])
         found = group.get(parts[2]) if isinstance(group, dict) else None
     return found if isinstance(found, dict) else {}
