@@ -19,6 +19,7 @@ Prompt = str | list[str | int | list[int]]
 """Text, token ids, or a list of either."""
 
 CacheRetention = Literal["in_memory", "in-memory", "24h"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 _T = TypeVar("_T")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_.:/-]{1,128}")
@@ -209,7 +210,7 @@ class ChatRequest(_GenerationRequest, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: ReasoningEffort | None = None
     """For templates that have this variable."""
 
     @property

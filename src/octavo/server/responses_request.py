@@ -3,7 +3,7 @@
 Nothing is kept between requests, so what needs an earlier one, or a later look, is refused by name.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ from octavo.server.requests import (
     FunctionName,
     JsonSchema,
     NamedTool,
+    ReasoningEffort,
     ResponseFormat,
     Tool,
     ToolCall,
@@ -76,7 +77,7 @@ class TextOptions(msgspec.Struct, kw_only=True):
 class Reasoning(msgspec.Struct, kw_only=True):
     """How long the model thinks, for templates that ask."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    effort: ReasoningEffort | None = None
 
 
 class TurnRequest(msgspec.Struct, kw_only=True):
