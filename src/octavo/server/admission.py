@@ -31,15 +31,11 @@ class Admission:
         self._is_shared = is_shared
         self._places: Counter[str | None] = Counter()
         """By tenant; None is for the server's own key."""
-        self._is_closed = False
+        self.is_closed = False
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._droppable: set[asyncio.Task[Any]] = set()
         """Each answers a request that can be refused at any time."""
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
 
     @property
     def most_prompts(self) -> int:
@@ -48,7 +44,7 @@ class Admission:
 
     def enter(self, tenant: str | None = None) -> "Ticket":
         """Takes one request more, or refuses it."""
-        if self._is_closed:
+        if self.is_closed:
             raise shutting_down()
         self.take_places(tenant, 1)
         self.num_open += 1
@@ -81,7 +77,7 @@ class Admission:
 
     def close(self) -> None:
         """Takes no more requests."""
-        self._is_closed = True
+        self.is_closed = True
 
     async def wait_until_idle(self) -> None:
         """Returns when no request is open."""
