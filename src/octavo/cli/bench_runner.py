@@ -4,11 +4,10 @@ import asyncio
 import time
 from array import array
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.request import getproxies
 
 import httpx
@@ -22,9 +21,6 @@ from octavo.cli.run_async import run_async
 from octavo.cli.serve_client import describe, open_async_client
 from octavo.errors import InputError
 from octavo.router import EngineConnections
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MOST_ERROR_KINDS = 20
 """The most kinds of errors that are counted separately; others are counted together."""
@@ -97,15 +93,16 @@ def run_bench(target: BenchTarget, sessions: Sequence[Session], *, shows_progres
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
+        disable=not shows_progress,
     )
-    with progress if shows_progress else nullcontext():
+    with progress:
         task = progress.add_task("requests", total=num_requests)
         run_async(_run_all(target, sessions, measured, lambda count: progress.advance(task, count)))
     return measured
 
 
 async def _run_all(
-    target: BenchTarget, sessions: Sequence[Session], measured: Measured, advance: "Callable[[int], None]"
+    target: BenchTarget, sessions: Sequence[Session], measured: Measured, advance: Callable[[int], None]
 ) -> None:
     seats = asyncio.Semaphore(target.concurrency)
     began = time.monotonic()
@@ -135,7 +132,7 @@ class _SessionBench:
     """Runs one session. An error is counted, and ends the session."""
 
     def __init__(
-        self, client: httpx.AsyncClient, model: str, measured: Measured, advance: "Callable[[int], None]"
+        self, client: httpx.AsyncClient, model: str, measured: Measured, advance: Callable[[int], None]
     ) -> None:
         self._client = client
         self._model = model
@@ -144,10 +141,6 @@ class _SessionBench:
 
     async def run(self, session: Session) -> None:
         """Sends turn after turn."""
-        await self._run(session)
-        session.prompt.clear()
-
-    async def _run(self, session: Session) -> None:
         for done, turn in enumerate(session.turns):
             session.prompt += turn.new_token_ids()
             try:
@@ -161,7 +154,8 @@ class _SessionBench:
                 self._advance(1)
                 continue
             self._advance(len(session.turns) - done)
-            return
+            break
+        session.prompt.clear()
 
     async def _ask(self, session: Session, turn: Turn) -> list[int]:
         body = {
