@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from io import StringIO
 from math import ceil
-from typing import Any
 
 import msgspec
 from rich import box
@@ -22,15 +21,15 @@ def percentile(ordered: Sequence[float], percent: int) -> float | None:
     return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)] if ordered else None
 
 
-def summarise(measured: Measured) -> dict[str, Any]:
-    """All figures by name."""
+def to_json(measured: Measured) -> str:
+    """All figures by name, as JSON."""
     times = {
         "time_to_first_token_s": measured.first_token_s,
         "inter_token_latency_s": measured.between_tokens_s,
         "request_s": measured.request_s,
     }
     seconds = measured.seconds or 1.0
-    return {
+    figures = {
         "seconds": measured.seconds,
         "requests": {"succeeded": measured.num_succeeded, "failed": measured.num_failed},
         "errors": dict(measured.errors),
@@ -49,15 +48,11 @@ def summarise(measured: Measured) -> dict[str, Any]:
         "hit_rate": _share(measured.cached_tokens, measured.prompt_tokens),
         "samples": [sample._asdict() for sample in measured.samples],
     }
-
-
-def to_json(measured: Measured) -> str:
-    """The figures as JSON."""
-    return msgspec.json.format(msgspec.json.encode(summarise(measured))).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(figures)).decode() + "\n"
 
 
 def show_report(measured: Measured) -> str:
-    """Prints the figures for people."""
+    """The figures for people."""
     drawn = StringIO()
     console = Console(file=drawn, width=80, highlight=False)
     console.print(_times(measured))

@@ -66,7 +66,7 @@ def find_problem(measured: Measured) -> str | None:
 
 
 def show_gain(measured: Measured) -> str:
-    """Prints the gain of the plug-in, if there is no problem."""
+    """The gain of the plug-in, if there is no problem."""
     cold = median(measured.passes[COLD].first_token_s)
     gains = []
     for name in (MEMORY, DISK):
