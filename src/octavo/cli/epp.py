@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from octavo.cli.flags import ConfigFile
 from octavo.cli.needed_packages import require_gateway
 from octavo.cli.output import print_error, write_ready
 from octavo.cli.setting import EPP
@@ -23,9 +21,7 @@ _TELLS_KEY = "every client that reaches this address is told the engines' key: l
 @with_settings(EPP)
 def epp(
     *,
-    config: Annotated[
-        Path | None, typer.Option(help="A YAML file of settings; `octavo config` checks it.", show_default=False)
-    ] = None,
+    config: ConfigFile = None,
     **settings: Any,
 ) -> None:
     """Tell a Gateway (Envoy's ext_proc) which engine can resume most of each request soonest.

@@ -1,11 +1,11 @@
 """`octavo route`: OpenAI's API in front of several engines."""
 
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from octavo.cli.flags import ConfigFile
 from octavo.cli.needed_packages import require_router
 from octavo.cli.output import print_error, write_ready
 from octavo.cli.setting import ROUTE
@@ -23,9 +23,7 @@ _OPEN_TO_ALL = "anybody who reaches this address may use the engines: add --api-
 def route(
     engines: Annotated[list[str] | None, typer.Argument(help="Engines, as for --engine.", show_default=False)] = None,
     *,
-    config: Annotated[
-        Path | None, typer.Option(help="A YAML file of settings; `octavo config` checks it.", show_default=False)
-    ] = None,
+    config: ConfigFile = None,
     **settings: Any,
 ) -> None:
     """Send each request to the engine that can resume most of it soonest.

@@ -2,12 +2,11 @@
 
 import os
 import secrets
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import typer
 
+from octavo.cli.flags import ConfigFile
 from octavo.cli.needed_packages import require_router
 from octavo.cli.output import write_ready
 from octavo.cli.setting import SELECT
@@ -20,9 +19,7 @@ from octavo.server import EndingSignals, ending_well
 @with_settings(SELECT)
 def select(
     *,
-    config: Annotated[
-        Path | None, typer.Option(help="A YAML file of settings; `octavo config` checks it.", show_default=False)
-    ] = None,
+    config: ConfigFile = None,
     **settings: Any,
 ) -> None:
     """Say which engine can resume most of a prompt, to routers that send requests themselves.

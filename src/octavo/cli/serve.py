@@ -2,11 +2,11 @@
 
 import logging
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from octavo.cli.flags import ConfigFile
 from octavo.cli.model_folder import open_model
 from octavo.cli.needed_packages import LOADS_TORCH, quiet_transformers, require_engine
 from octavo.cli.setting import MODEL, SERVE
@@ -33,9 +33,7 @@ def serve(
             help="Instead of MODEL, a tiny one with random weights, such as gemma3 or qwen3_next.", show_default=False
         ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A YAML file of settings; `octavo config` checks it.", show_default=False)
-    ] = None,
+    config: ConfigFile = None,
     **settings: Any,
 ) -> None:
     """Serve a model by OpenAI's API, and never compute the same prefix twice.
