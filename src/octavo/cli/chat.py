@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import SERVER_URL, ApiKey, ServedModel
 from octavo.cli.output import print_error, printable, write_output
 from octavo.errors import InputError
@@ -41,7 +42,7 @@ def chat(
         write_output(f"{name} at {base_url_of(url)}. {_HELP}")
         are_answered = talk(conversation, _ask)
     if not are_answered and not sys.stdin.isatty():  # a script reads no error, but the status
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 class Conversation:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from octavo.cli.flags import bytes_of
 from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import print_error, write_output
 from octavo.errors import InputError
@@ -67,12 +68,8 @@ def record(
     """Keep events in a file, one JSON object on each line."""
     from octavo.cli.events_file import Recorder
     from octavo.events import Heard, Resync, Silence
-    from octavo.units import parse_bytes
 
-    try:
-        most_bytes = parse_bytes(max_bytes)
-    except InputError as error:
-        raise InputError(f"--max-bytes: {error}") from error
+    most_bytes = bytes_of("--max-bytes", max_bytes)
     num_batches = 0
     with (
         _subscriber(endpoint, replay=replay, bind=bind, keys=keys, topics=topic) as subscriber,

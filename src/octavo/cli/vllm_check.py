@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from octavo.cli.exit_codes import FAILED
+from octavo.cli.flags import bytes_of
 from octavo.cli.model_folder import find_snapshot, is_hub_name
 from octavo.cli.output import print_error, write_output
 from octavo.errors import MALFORMED, InputError, why_not_read
 from octavo.settings import read_path
-from octavo.units import parse_bytes
 from octavo.vllm_plugin import PluginConfig
-
-DIFFERENT = 1
 
 
 def vllm_check(
@@ -64,7 +63,7 @@ def vllm_check(
     if problem is not None:
         print_error(problem)
         write_output("Verdict: do not use the plug-in with this model here before that is understood.\n")
-        raise typer.Exit(DIFFERENT)
+        raise typer.Exit(FAILED)
     write_output(f"Verdict: {show_gain(measured)}\n")
 
 
@@ -92,11 +91,8 @@ def _parse_arguments(text: str) -> dict[str, Any]:
 
 
 def _extra_config(memory: str, disk: Path | None, disk_size: str, policy: str | None) -> dict[str, Any]:
-    for flag, text in (("--memory", memory), ("--disk-size", disk_size)):
-        try:
-            parse_bytes(text)
-        except InputError as error:
-            raise InputError(f"{flag}: {error}") from error
+    bytes_of("--memory", memory)
+    bytes_of("--disk-size", disk_size)
     config: dict[str, Any] = {"memory": memory}
     if disk is not None:
         config |= {"disk": str(disk), "disk_size": disk_size}
