@@ -7,6 +7,7 @@ import typer
 
 from octavo.cli.output import write_output
 from octavo.errors import MALFORMED, InputError
+from octavo.units import counted
 
 
 class _Drained(msgspec.Struct):
@@ -34,5 +35,5 @@ def route_drain(
         num_open = msgspec.json.decode(body, type=_Drained).open_requests
     except MALFORMED:
         raise InputError(f"{base_url} does not say what it drained: is it octavo route?") from None
-    requests = f"{num_open} request{'' if num_open == 1 else 's'}"
+    requests = counted(num_open, "request")
     write_output(f"{engine} gets {'requests again' if undo else 'no new requests'}, and has {requests} open\n")
