@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from octavo.cli.output import printable_line
 from octavo.events import (
     AllBlocksCleared,
     AnyEvent,
@@ -17,6 +18,7 @@ from octavo.events import (
     Silence,
     SubscriberItem,
 )
+from octavo.units import counted
 
 _HASHES_SHOWN = 3
 _DIGITS_SHOWN = 8
@@ -27,20 +29,16 @@ _MOST_TIMESTAMP = 1e11
 def lines(item: SubscriberItem, *, group: int | None, as_json: bool) -> Iterator[str]:
     """One line for a resync, a silence or its end, one for each event that concerns the group, and one for the end of a
     telling of all."""
-    if isinstance(item, Resync):
-        yield _resync_json(item) if as_json else _resync_line(item)
-        return
-    if isinstance(item, Silence):
-        yield _silence_json(item) if as_json else _silence_line(item)
-        return
-    if isinstance(item, Heard):
-        yield _heard_json(item) if as_json else _heard_line(item)
+    if not isinstance(item, Delivered):
+        yield json.dumps(_state_fields(item)) if as_json else _state_line(item)
         return
     for event in item.batch.events:
         if group is None or isinstance(event, AllBlocksCleared) or event.group_idx == group:
             yield _event_json(item, event) if as_json else _event_line(item, event)
     if item.is_whole:
-        yield _whole_json(item) if as_json else _whole_line(item)
+        since = item.batch.whole_since
+        whole = {"type": "Whole", "topic": item.topic, "whole_since": since}
+        yield json.dumps(whole) if as_json else f"WHOLE {_who(item)}: all that it holds has been told since #{since}"
 
 
 def _event_line(item: Delivered, event: AnyEvent) -> str:
@@ -51,12 +49,12 @@ def _event_line(item: Delivered, event: AnyEvent) -> str:
             return f"{head}  cleared  all blocks"
         case BlockStored():
             size = f" of {event.block_size}" if event.block_size else ""
-            tokens = f", {_count(len(event.token_ids), 'token')}" if event.token_ids else ""
+            tokens = f", {counted(len(event.token_ids), 'token')}" if event.token_ids else ""
             parent = "" if event.parent_block_hash is None else f"  after {_short(event.parent_block_hash)}"
-            what = f"stored   {_place(event)}  {_count(len(event.block_hashes), 'block')}{size}{tokens}"
+            what = f"stored   {_place(event)}  {counted(len(event.block_hashes), 'block')}{size}{tokens}"
             return f"{head}  {what}  {_hashes(event.block_hashes)}{parent}"
         case BlockRemoved():
-            what = f"removed  {_place(event)}  {_count(len(event.block_hashes), 'block')}"
+            what = f"removed  {_place(event)}  {counted(len(event.block_hashes), 'block')}"
             return f"{head}  {what}  {_hashes(event.block_hashes)}"
 
 
@@ -65,43 +63,38 @@ def _place(event: BlockStored | BlockRemoved) -> str:
     kind = ""
     if isinstance(event, BlockStored) and event.kv_cache_spec_kind:
         window = event.kv_cache_spec_sliding_window
-        kind = f" {_printable(event.kv_cache_spec_kind)}" + ("" if window is None else f"({window})")
-    return f"{group}{kind}  {_printable(event.medium or 'no medium')}"
+        kind = f" {printable_line(event.kv_cache_spec_kind)}" + ("" if window is None else f"({window})")
+    return f"{group}{kind}  {printable_line(event.medium or 'no medium')}"
 
 
-def _resync_line(item: Resync) -> str:
-    got = "" if item.got is None else f", got #{item.got}"
-    after = "what follows is complete" if item.is_from_start else "its state is unknown"
-    where = f" of {_printable(item.topic)}" if item.topic else ""
-    return f"RESYNC{where}: {item.reason.value}, expected #{item.expected}{got}; {after}"
+def _state_line(item: Resync | Silence | Heard) -> str:
+    match item:
+        case Resync():
+            got = "" if item.got is None else f", got #{item.got}"
+            after = "what follows is complete" if item.is_from_start else "its state is unknown"
+            where = f" of {printable_line(item.topic)}" if item.topic else ""
+            return f"RESYNC{where}: {item.reason.value}, expected #{item.expected}{got}; {after}"
+        case Silence():
+            why = "it has ended, hangs, or cannot be reached"
+            return f"SILENCE of {_who(item)}: nothing for {item.silent_s:.0f} s; {why}"
+        case Heard():
+            return f"HEARD {_who(item)} again; it has nothing new to tell"
 
 
-def _silence_line(item: Silence) -> str:
-    return f"SILENCE of {_who(item)}: nothing for {item.silent_s:.0f} s; it has ended, hangs, or cannot be reached"
-
-
-def _silence_json(item: Silence) -> str:
-    return json.dumps({"type": "Silence", "topic": item.topic, "silent_s": round(item.silent_s, 1)})
-
-
-def _heard_line(item: Heard) -> str:
-    return f"HEARD {_who(item)} again; it has nothing new to tell"
-
-
-def _heard_json(item: Heard) -> str:
-    return json.dumps({"type": "Heard", "topic": item.topic})
-
-
-def _whole_line(item: Delivered) -> str:
-    return f"WHOLE {_who(item)}: all that it holds has been told since #{item.batch.whole_since}"
-
-
-def _whole_json(item: Delivered) -> str:
-    return json.dumps({"type": "Whole", "topic": item.topic, "whole_since": item.batch.whole_since})
+def _state_fields(item: Resync | Silence | Heard) -> dict[str, Any]:
+    fields = {"type": type(item).__name__, "topic": item.topic}
+    match item:
+        case Resync():
+            told = {"reason": item.reason.value, "expected": item.expected, "got": item.got}
+            return fields | told | {"is_from_start": item.is_from_start}
+        case Silence():
+            return fields | {"silent_s": round(item.silent_s, 1)}
+        case Heard():
+            return fields
 
 
 def _who(item: Silence | Heard | Delivered) -> str:
-    return _printable(item.topic) if item.topic else item.endpoint
+    return printable_line(item.topic) if item.topic else item.endpoint
 
 
 def _event_json(item: Delivered, event: AnyEvent) -> str:
@@ -116,19 +109,6 @@ def _event_json(item: Delivered, event: AnyEvent) -> str:
     return json.dumps(fields, default=_hex)
 
 
-def _resync_json(item: Resync) -> str:
-    return json.dumps(
-        {
-            "type": "Resync",
-            "topic": item.topic,
-            "reason": item.reason.value,
-            "expected": item.expected,
-            "got": item.got,
-            "is_from_start": item.is_from_start,
-        }
-    )
-
-
 def _hashes(hashes: list[ExternalHash]) -> str:
     shown = " ".join(map(_short, hashes[:_HASHES_SHOWN]))
     return shown + (" ..." if len(hashes) > _HASHES_SHOWN else "")
@@ -140,16 +120,7 @@ def _short(block_hash: ExternalHash) -> str:
 
 
 def _name(topic: str, rank: int | None) -> str:
-    return (f"{_printable(topic)} " if topic else "") + (f"rank {rank} " if rank else "")
-
-
-def _printable(text: str) -> str:
-    """The text with "?" for control characters: a publisher must not command the terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return (f"{printable_line(topic)} " if topic else "") + (f"rank {rank} " if rank else "")
 
 
 def _time(timestamp: float) -> str:

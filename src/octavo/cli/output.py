@@ -40,8 +40,12 @@ def write_ready(text: str) -> None:
 
 def print_error(message: str) -> None:
     """One printable line, whatever file names or values the message quotes."""
-    line = " ".join(message.split())
-    typer.echo("octavo: " + "".join(c if c.isprintable() else "?" for c in line), err=True)
+    typer.echo(f"octavo: {printable_line(' '.join(message.split()))}", err=True)
+
+
+def printable_line(text: str) -> str:
+    """The text with "?" for each control character: a file's name, or a publisher, must not command the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def printable(text: str) -> str:
