@@ -2,6 +2,7 @@
 
 import json as json_module
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -40,11 +41,7 @@ def list_namespaces(directory: _Directory, *, json: _Json = False) -> None:
 
     A hit is a resume that used a chunk, also where the device or memory still had it.
     """
-    content = inspect_directory(directory)
-    if json:
-        _write_json(content)
-    else:
-        write_output(show_namespaces(content))
+    _show(directory, show_namespaces, as_json=json)
 
 
 @app.command()
@@ -53,11 +50,7 @@ def stat(directory: _Directory, *, json: _Json = False) -> None:
 
     A hit is a resume that used a chunk, also where the device or memory still had it.
     """
-    content = inspect_directory(directory)
-    if json:
-        _write_json(content)
-    else:
-        write_output(show_statistics(content))
+    _show(directory, show_statistics, as_json=json)
 
 
 @app.command()
@@ -118,6 +111,10 @@ def _records(cleared: Cleared) -> str:
     return f"{counted(cleared.segments, 'segment')}{records}"
 
 
-def _write_json(content: DirectoryContent) -> None:
-    fields = asdict(content) | {"directory": str(content.directory)}
-    write_output(json_module.dumps(fields, indent=2) + "\n")
+def _show(directory: Path, show: Callable[[DirectoryContent], str], *, as_json: bool) -> None:
+    content = inspect_directory(directory)
+    if as_json:
+        fields = asdict(content) | {"directory": str(content.directory)}
+        write_output(json_module.dumps(fields, indent=2) + "\n")
+    else:
+        write_output(show(content))
