@@ -62,12 +62,15 @@ _Context = Annotated[
     str | None,
     typer.Option(help="Longest context, or several: 128k, or 8k,32k,128k.", show_default="the model's, or what fits"),
 ]
-_BlockSize = Annotated[int, typer.Option(help="Tokens in a block.")]
+_BlockSize = Annotated[int, typer.Option(help="Tokens in a block.", min=1, max=_MOST_TOKENS_IN_A_BLOCK)]
 _HashBlockSize = Annotated[
-    int | None, typer.Option(help="Tokens that one hash covers.", show_default="what fits all groups")
+    int | None,
+    typer.Option(
+        help="Tokens that one hash covers.", min=1, max=_MOST_TOKENS_IN_A_BLOCK, show_default="what fits all groups"
+    ),
 ]
-_StepTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.")]
-_Tp = Annotated[int, typer.Option(help="Tensor-parallel ranks; the report is one rank's.")]
+_StepTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1, max=_MOST_TOKENS)]
+_Tp = Annotated[int, typer.Option(help="Tensor-parallel ranks; the report is one rank's.", min=1, max=_MOST_RANKS)]
 _KvDtype = Annotated[
     str | None,
     typer.Option(help="Type of the cache: bfloat16, fp8, int8, int4 ...", show_default="the model's"),
@@ -99,15 +102,10 @@ def plan(
     json: _Json = False,
 ) -> None:
     """Say what a hybrid model's cache needs, wastes and holds."""
-    _check_range("--block-size", block_size, _MOST_TOKENS_IN_A_BLOCK)
-    _check_range("--step-tokens", step_tokens, _MOST_TOKENS)
-    _check_range("--tp", tp, _MOST_RANKS)
-    if hash_block_size is not None:
-        _check_range("--hash-block-size", hash_block_size, _MOST_TOKENS_IN_A_BLOCK)
     with naming("--context"):
         contexts = [] if context is None else [parse_tokens(part) for part in context.split(",")]
-    for tokens in contexts:
-        _check_range("--context", tokens, _MOST_TOKENS)
+    if max(contexts, default=0) > _MOST_TOKENS:
+        raise InputError(f"--context must be from 1 to {_MOST_TOKENS}, not {max(contexts)}")
     _check_memory(memory, gpu)
     model = _read_layers(config, layers, block_size=block_size, kv_dtype=kv_dtype, state_dtype=state_dtype, tp=tp)
     if weights is not None:
@@ -244,8 +242,3 @@ def _vllm_plan(question: _Question, config: KVCacheConfig) -> VllmPlan:
         block_size=question.block_size,
         spare_states=int(question.model.has_mamba2_state),
     )
-
-
-def _check_range(flag: str, number: int, most: int) -> None:
-    if not 1 <= number <= most:
-        raise InputError(f"{flag} must be from 1 to {most}, not {number}")
