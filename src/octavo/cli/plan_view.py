@@ -90,7 +90,8 @@ def _groups_table(report: PlanReport) -> Table:
 
 def _sheet_lines(report: PlanReport, width: int) -> Text:
     """One bar per way to cut a sheet."""
-    lines = Text(f"A sheet of {format_bytes(report.sheet_bytes)}; the pool has {report.num_sheets:,}\n", style="bold")
+    heading = f"A sheet of {format_bytes(report.sheet_bytes)}; the pool has {report.num_sheets:,}\n"
+    lines = Text.assemble((heading, "bold"))
     by_class: dict[int, list[int]] = {}
     for index, group in enumerate(report.groups):
         if group.pages_per_sheet:
@@ -105,14 +106,6 @@ def _sheet_lines(report: PlanReport, width: int) -> Text:
             lines.append(f"; a cell is {bar.pages_per_cell} pages")
         lines.append(Text.assemble("\n", " " * 4, (bar.text, colour), "\n"))
     lines.rstrip()
-    return _not_bold(lines)
-
-
-def _not_bold(lines: Text) -> Text:
-    """Only the first line is a heading."""
-    heading_length = lines.plain.index("\n")
-    style, lines.style = lines.style, ""
-    lines.stylize(style, 0, heading_length)
     return lines
 
 
@@ -127,7 +120,7 @@ def _capacity(report: PlanReport) -> Table:
     fixed = sum(group.bytes_per_request for group in report.groups if not group.grows_with_context)
     parts = [f"{format_bytes(growing)} per token"] if growing else []
     parts += [f"{format_bytes(fixed)} whatever its length"] if fixed else []
-    grid = _grid()
+    grid = Table.grid(padding=(0, 3, 0, 0))
     grid.add_row("tokens", f"{report.tokens:,}")
     grid.add_row("requests at once", f"{report.requests_at_once:,} of {report.context:,} tokens")
     grid.add_row("a request takes", " and ".join(parts))
@@ -149,7 +142,7 @@ def _contexts_table(report: PlanReport) -> Table:
     return table
 
 
-def _waste(report: PlanReport) -> Padding:
+def _waste(report: PlanReport) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right")
     for cause, why in _CAUSES.items():
@@ -159,7 +152,7 @@ def _waste(report: PlanReport) -> Padding:
     grid = Table.grid()
     grid.add_row(Text(f"Wasted: {report.waste_fraction:.2%} of the memory", style="bold"))
     grid.add_row(Padding(table, (0, 0, 0, 2)))
-    return Padding(grid, 0)
+    return grid
 
 
 def _comparison_table(report: PlanReport, vllm: VllmReport) -> Table:
@@ -200,10 +193,6 @@ def _range_of(numbers: Iterable[int]) -> str:
 
 def _table() -> Table:
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="")
-
-
-def _grid() -> Table:
-    return Table.grid(padding=(0, 3, 0, 0))
 
 
 def _colour(index: int) -> str:
