@@ -141,6 +141,20 @@ def test_other_ways_to_write_a_call(text, arguments):
         assert read(BY_NAME["hermes"], written)[:2] == ("", [("f", arguments)])
 
 
+@pytest.mark.parametrize("form", [form for form in FORMATS if not form.has_channels], ids=lambda form: form.name)
+def test_any_mixture_of_markers(form):
+    """It is read alike however it is cut, and all of it is said if no call is in it."""
+    tags = [form.pairs.key, form.pairs.text, form.pairs.json, form.pairs.end] if form.pairs is not None else []
+    markers = [form.opening, form.closing, form.call_opening, form.name_end, form.call_closing, *tags]
+    parts = [*filter(None, markers), *"f{}[],; \n<", '{"name": "f", "arguments": {"a": "}"}}']
+    for seed in range(300):
+        text = "".join(random.Random(seed).choices(parts, k=1 + seed % 12))
+        said, calls, _ = read(form, [text])
+        for pieces in (list(text), cut(text, seed)):
+            assert read(form, pieces)[:2] == (said, calls), text
+        assert calls or said == text
+
+
 def test_a_call_that_is_cut_off():
     said, ((name, arguments),), _ = read(BY_NAME["hermes"], ['<tool_call>{"name": "f", "arguments": {"a": "b'])
     assert (said, name, arguments) == ("", "f", '{"a": "b')

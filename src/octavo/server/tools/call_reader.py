@@ -88,8 +88,9 @@ class CallReader:
                 return True
         said, opening, rest = self._buffer.partition(self._form.opening)
         if opening:
-            self._say(read, said.rstrip() if self.num_calls or said.isspace() else said)
-            self._is_inside, self._raw, self._buffer = True, opening, rest
+            words = said.rstrip() if self.num_calls or (self._is_fresh and said.isspace()) else said
+            self._say(read, words)
+            self._is_inside, self._raw, self._buffer = True, said[len(words) :] + opening, rest
             return True
         keep = _held_back(said, self._form.opening)
         self._say(read, said[: len(said) - keep])
@@ -105,7 +106,7 @@ class CallReader:
             return False
         form = self._form
         if form.pairs is not None:
-            if text.startswith(form.call_opening) if form.call_opening else self._raw.startswith(form.opening):
+            if text.startswith(form.call_opening) if form.call_opening else form.opening in self._raw:
                 rest = text.removeprefix(form.call_opening)
                 return self._begin(PairScanner(form, form.pairs, self._schemas), rest, form.call_opening)
         elif form.name_end and (not form.call_opening or text.startswith(form.call_opening)):
@@ -120,15 +121,19 @@ class CallReader:
         form = self._form
         for marker in filter(None, self._between):
             if text.startswith(marker):
-                self._is_inside = marker != form.closing
-                self._raw, self._buffer = (marker if self._is_inside else ""), text[len(marker) :]
+                self._raw, self._buffer = self._raw + marker, text[len(marker) :]
+                if marker == form.closing:
+                    self._end_calls(read)
                 return True
         if any(marker.startswith(text) for marker in (*self._between, form.call_opening)):
             return False
+        self._end_calls(read)
+        return True
+
+    def _end_calls(self, read: ReadText) -> None:
         if not self.num_calls:
             self._say(read, self._raw)  # no call after all
         self._is_inside, self._raw = False, ""
-        return True
 
     def _begin(self, scanner: ObjectScanner | PairScanner, rest: str, taken: str = "") -> bool:
         self._raw += taken
@@ -137,8 +142,9 @@ class CallReader:
 
     def _read_object(self, read: ReadText, scanner: ObjectScanner | PairScanner) -> bool:
         if not scanner.text and isinstance(scanner, ObjectScanner):
-            self._buffer = self._buffer.lstrip()
-            if not self._buffer:
+            rest = self._buffer.lstrip()
+            self._raw, self._buffer = self._raw + self._buffer[: len(self._buffer) - len(rest)], rest
+            if not rest:
                 return False
         if scanner.text or self._buffer.startswith("{") or isinstance(scanner, PairScanner):
             self._buffer = scanner.push(self._buffer)
