@@ -38,12 +38,13 @@ class ObjectScanner:
 
     def push(self, text: str) -> str:
         """Takes what belongs to the object, and returns the rest."""
-        for count, char in enumerate(text, start=1):
-            self._take(char, len(self.text))
-            self.text += char
+        come, self.text = len(self.text), self.text + text
+        for index, char in enumerate(text, start=come):
+            self._take(char, index)
             if self._string_at is None and self._depth == 0:
+                rest, self.text = self.text[index + 1 :], self.text[: index + 1]
                 self._finish()
-                return text[count:]
+                return rest
         return ""
 
     def _take(self, char: str, index: int) -> None:
