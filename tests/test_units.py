@@ -1,7 +1,16 @@
 import pytest
 
 from octavo.errors import InputError
-from octavo.units import counted, find_count, format_bytes, format_least, parse_bytes, parse_seconds, parse_tokens
+from octavo.units import (
+    counted,
+    find_count,
+    format_age,
+    format_bytes,
+    format_least,
+    parse_bytes,
+    parse_seconds,
+    parse_tokens,
+)
 
 
 @pytest.mark.parametrize(
@@ -89,3 +98,10 @@ def test_one_of_anything_is_told_as_one():
 def test_a_size_that_is_enough_can_be_typed(num_bytes, text):
     assert format_least(num_bytes) == text
     assert parse_bytes(text) >= num_bytes
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-5, "0 s"), (59, "59 s"), (60, "1 min"), (7199, "1 h"), (86400, "1 d"), (10**6, "11 d")]
+)
+def test_ages_are_short_to_read(seconds, text):
+    assert format_age(seconds) == text

@@ -66,6 +66,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def format_age(seconds: int) -> str:
+    """The largest unit that is whole: 59 s, 5 min, 3 h, 2 d."""
+    for unit_s, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit_s:
+            return f"{seconds // unit_s} {name}"
+    return f"{max(0, seconds)} s"
+
+
 def format_least(num_bytes: int) -> str:
     """A size that is enough, in whole MiB, or in whole KiB where it is small: what a person may type."""
     unit, name = (1 << 20, "MiB") if num_bytes >= 16 << 20 else (1 << 10, "KiB")

@@ -10,13 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from octavo.tiers.disk import DirectoryContent, NamespaceContent
-from octavo.units import counted, format_bytes
+from octavo.units import counted, format_age, format_bytes
 
 _LEAST_COLUMNS, _MOST_COLUMNS = 80, 100
 """A narrower terminal breaks lines; a table would cut numbers short."""
 _SHOWN_OF_NAMESPACE = 16
 """The characters of a namespace that are shown; `clear --namespace` needs only the first few."""
-_AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def show_namespaces(content: DirectoryContent) -> str:
@@ -94,13 +93,7 @@ def _what_else(content: DirectoryContent) -> str:
 
 
 def _age(found: NamespaceContent) -> str:
-    if not found.created_ns:
-        return "?"
-    seconds = max(0, time.time_ns() - found.created_ns) // 10**9
-    for unit_s, name in _AGES:
-        if seconds >= unit_s:
-            return f"{seconds // unit_s} {name}"
-    return "0 s"
+    return format_age((time.time_ns() - found.created_ns) // 10**9) if found.created_ns else "?"
 
 
 def _drawn(*parts: RenderableType) -> str:

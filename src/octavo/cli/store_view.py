@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from octavo.stores import Share, StoredItem, StoreKeeper
-from octavo.units import counted, format_bytes
+from octavo.units import counted, format_age, format_bytes
 
 
 def owner_of(told: Mapping[str, str]) -> str:
@@ -29,12 +29,5 @@ def amount_of(share: Share, keeper: StoreKeeper) -> str:
 
 
 def aged_amount_of(share: Share, keeper: StoreKeeper) -> str:
-    return amount_of(share, keeper) + (f", oldest {_age(share.oldest_s)}" if share.oldest_s is not None else "")
-
-
-def _age(since_s: int) -> str:
-    seconds = max(0, int(time.time()) - since_s)
-    for unit_s, name in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= unit_s:
-            return f"{seconds // unit_s} {name}"
-    return f"{seconds} s"
+    age = "" if share.oldest_s is None else f", oldest {format_age(int(time.time()) - share.oldest_s)}"
+    return amount_of(share, keeper) + age
