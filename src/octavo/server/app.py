@@ -133,7 +133,7 @@ class _PlainRoutes:
         return _json(_facts_of(engine, model=model, life=self._life))
 
     async def load(self, request: Request) -> Response:
-        """The load that others than `?router=` have sent, a line whenever it changes."""
+        """The load that all but `?router=` have sent: a line whenever it changes."""
         headers = {"cache-control": "no-store"}
         if request.method == "HEAD":  # the lines never end
             return Response(media_type=_LINES, headers=headers)
@@ -174,7 +174,7 @@ def _json(message: object) -> Response:
 
 
 def _facts_of(engine: Engine, *, model: str, life: str) -> EngineFacts:
-    """The facts of an engine under the name of its model, since it was started."""
+    """`life` is new at each start."""
     try:
         plan = published_plan(engine.manager.config)
     except InputError:  # the engine warned of it when it started

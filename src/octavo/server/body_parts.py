@@ -2,7 +2,7 @@
 
 To decode one holds up everybody: Python makes an object of each part, and looks through all of them for garbage again
 and again. A body of 30 MB with 7,864,318 lists stopped a server for seven seconds, in which it did not answer for its
-health, so that a router gave it up. As one text, or as numbers, as many bytes take less than half a second.
+health, so that a router gave it up. The same number of bytes as one text, or as numbers, takes less than half a second.
 """
 
 from octavo.server.errors import bad_request

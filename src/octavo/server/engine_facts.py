@@ -20,7 +20,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stores: dict[str, str] = {}
     """By medium, as events own it: the name of a store. Engines that tell the same name find each other's chunks."""
     life: str = ""
-    """A new one at each start: an engine that names another one has forgotten what it held on its device."""
+    """It is new at each start: where it has changed, the engine has forgotten what it held on its device."""
     aliases: tuple[str, ...] = ()
     """Other names of the model."""
     adapters: dict[str, str] = {}

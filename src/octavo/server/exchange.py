@@ -20,7 +20,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 _JSON = (b"content-type", b"application/json")
 _EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 GIVE_UP = "octavo.give_up"
-"""The key in a request's scope with what ends its connection at once, and drops what waits for the client."""
+"""The key in a request's scope for a function that ends its connection at once. What is unsent is dropped."""
 IGNORED_FIELDS = "x-octavo-ignored-fields"
 """The header of an answer that names the request's fields without effect."""
 DONE = b"data: [DONE]\n\n"

@@ -28,7 +28,7 @@ from octavo.server.tenants import Tenant, shown_key
 _Headers = dict[bytes, bytes]
 
 TENANT = "octavo.tenant"
-"""The key in a request's scope under which the tenant is noted whose API key it has shown."""
+"""The key in a request's scope for the tenant whose API key the request has shown."""
 _HEALTH = "/health"
 _JSON = b"application/json"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -73,7 +73,7 @@ class GenerationRoute(BodyRoute):
 
 
 def _salt_of(request: AnyRequest, tenant: str | None) -> str | None:
-    """Under which the request shares what is cached."""
+    """The salt under which the request shares what is cached."""
     if tenant is not None and request.cache_salt not in (None, tenant):
         raise bad_request("the API key decides cache_salt; leave it out", param="cache_salt")
     return request.cache_salt if tenant is None else tenant

@@ -39,7 +39,7 @@ class TierView(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def usage(self) -> str:
-        """Its bytes and its budget; of a store that engines share, whose budget is its own: the chunks known here."""
+        """Its bytes and its budget. Of a store that engines share, which has its own: the number of known chunks."""
         if not self.bytes_budget:
             return f"{counted(self.num_chunks, 'chunk')} known"
         return f"{format_bytes(self.bytes_used)} of {format_bytes(self.bytes_budget)}"

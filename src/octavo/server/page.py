@@ -16,7 +16,7 @@ _SHARED = {
     "page.css": "/* page.css */\n",
     "page.js": "/* page.js */\n",
 }
-"""Files, and the lines that they stand for; the head has such a line too."""
+"""Files, and the lines of a page that they replace. The head has such a line too."""
 
 
 def read_page(package: str) -> Response:

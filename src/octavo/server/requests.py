@@ -1,7 +1,7 @@
 """What clients send: OpenAI's bodies with vLLM's extras, as far as they mean something here.
 
 Clients send many fields that no server knows, and null for what they leave open: both are fine, and
-`octavo.server.ignored_fields` names the unknown ones. A known field of a wrong type is refused. So is one that would
+`octavo.server.ignored_fields` names the unknown ones. Refused are known fields of a wrong type, and those that would
 change the answer and cannot be honoured.
 """
 

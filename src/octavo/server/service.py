@@ -75,7 +75,7 @@ class Service:
         self._structures = StructureReader(self._tokenizer, engine.engine.grammars)
 
     async def read_completion(self, body: bytearray) -> tuple[CompletionRequest, AnswerWriter]:
-        """A completion's body, checked, and who answers it."""
+        """A completion's body, checked, and the writer of its answer."""
         request = decode(body, _COMPLETION)
         self._check(request)
         prompts = await asyncio.to_thread(self._reader.completion, request)
@@ -90,7 +90,7 @@ class Service:
         return request, writer
 
     async def read_chat(self, body: bytearray) -> tuple[ChatRequest, AnswerWriter]:
-        """A conversation's body, checked, and who answers it."""
+        """A conversation's body, checked, and the writer of its answer."""
         request = decode(body, _CHAT)
         self._check(request)
         prompt = await self._chat_prompt(request)
@@ -98,7 +98,7 @@ class Service:
         return request, ChatWriter(request, [prompt], structure, model=self.config.model_name, name_token=name)
 
     async def read_turn(self, body: bytearray) -> tuple[TurnRequest, AnswerWriter]:
-        """A body of `/v1/responses`, checked, and who answers it."""
+        """A body of `/v1/responses`, checked, and the writer of its answer."""
         request = decode(body, _TURN)
         chat = request.as_chat()
         self._check(chat)

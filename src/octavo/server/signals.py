@@ -11,7 +11,7 @@ SignalHandler: TypeAlias = Callable[[int, FrameType | None], object]
 
 
 class EndingSignals:
-    """Answers the signals that ask for an end, of which the last instruction before a server serves may be one.
+    """Answers the signals that ask for an end, which may come at any time before a server serves.
 
     While a server starts, the first of them is a SystemExit: what is open is closed, and the process has ended well.
     From `hand_to` on the server answers. A second SIGHUP is none: the shell and the kernel both send one.

@@ -1,4 +1,4 @@
-"""`StructureReader`: from what a request says about the form of its answer to a grammar, and to who reads calls of it.
+"""`StructureReader`: makes a grammar from what a request says about the form of its answer, and readers of its calls.
 
 Each grammar is compiled by a thread of its own, one at a time: neither the event loop nor the engine waits for one,
 even if it takes minutes.
@@ -59,7 +59,7 @@ class StructureReader:
         )
 
     def _find_format(self, request: ChatRequest) -> ToolFormat | None:
-        """How an answer is written that may hold calls, or has channels; None for one that is said as it comes."""
+        """The format of an answer that may hold calls, or has channels. None where all of the text is said."""
         if self._tokenizer is None:
             return None
         template = template_of(self._tokenizer)

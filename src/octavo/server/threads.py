@@ -16,8 +16,8 @@ _MOST_LEFT_BEHIND = 2
 
 
 class PatientCalls:
-    """Calls of one kind, of which few take minutes and more, and nothing can stop those. After some time the request is
-    refused and the thread left behind, which holds up neither other calls nor the end of the process."""
+    """Calls of one kind. A few of them take minutes or more, and nothing can stop these. After some time the request is
+    refused and its thread left behind, which holds up neither other calls nor the end of the process."""
 
     def __init__(self, *, name: str, at_once: int) -> None:
         """`name` is a noun, such as `grammar`."""
