@@ -9,13 +9,13 @@ import msgspec
 from octavo.errors import MALFORMED, InputError, why_not_read
 
 _MOST_BYTES = 16 << 20
-"""Of a body, and of one event."""
+"""The longest body, and the longest event of a stream."""
 _MOST_STREAM_BYTES = 256 << 20
 _MOST_EVENTS = 1 << 20
-"""Of an answer whose length nobody has bounded."""
+"""The most events of an answer whose length nobody has bounded."""
 _EVENTS_PER_TOKEN = 2
 _OTHER_EVENTS = 1000
-"""Such as the first one, the usage, and those that only say that the server is there."""
+"""Events without tokens, such as the first one, the usage, and signs of life."""
 _MOST_ERROR_CHARS = 300
 _DATA = b"data:"
 _DONE = b"[DONE]"
@@ -42,8 +42,8 @@ async def read_body_async(response: httpx.Response) -> bytes:
 
 
 def events(response: httpx.Response, *, most_tokens: int | None) -> Iterator[dict[str, Any]]:
-    """The messages of a stream of at most `most_tokens`, as it was asked for. Raises InputError if it is a refusal, or
-    does not end, or not as a stream of OpenAI's does."""
+    """The messages of a stream; `most_tokens` is the length that was asked for. Raises InputError if the answer is a
+    refusal or no stream, if it breaks off, and if it is too long."""
     if not response.is_success:
         read_body(response)
     stream = _Stream(most_tokens)
@@ -84,7 +84,7 @@ def _message_in(body: bytes) -> str:
 
 
 class _Stream:
-    """The bytes of a stream, cut into messages. They are UTF-8, whatever charset the server names."""
+    """Cuts the bytes of a stream into messages. They are UTF-8, whatever charset the server names."""
 
     def __init__(self, most_tokens: int | None) -> None:
         self._most_events = _MOST_EVENTS if most_tokens is None else _EVENTS_PER_TOKEN * most_tokens + _OTHER_EVENTS

@@ -36,12 +36,12 @@ _STATE_TOKENS = 64
 """A recurrent state is kept once in this number of tokens."""
 _ANSWER_TOKENS = 8
 _QUESTION_TOKENS = _STATE_TOKENS - _ANSWER_TOKENS
-"""So each turn leaves as much to compute, and what differs is where the rest comes from."""
+"""So all turns leave the same number of tokens to compute, and differ in where the rest comes from."""
 NUM_TURNS = 1 + len(MEDIA)
 NUM_STEPS = 2 * NUM_TURNS + 3
 """The turns of one kind: the chat twice, and three of another chat."""
 _OFFLOAD: Mapping[str, Any] = {"memory": "128MiB", "loads": "always"}
-"""A turn comes from where its line says, also where a first load was so slow that computing looks quicker."""
+"""Turns are loaded even if a slow first load makes computing look quicker, so that each is what its line says."""
 _DISK_SIZE = "256MiB"
 
 

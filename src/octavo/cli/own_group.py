@@ -25,8 +25,8 @@ def own_interpreter() -> list[str]:
 
 
 def run_in_group(command: Sequence[str]) -> tuple[str, str]:
-    """What the program said on its two outputs. SystemExit if a signal asks for an end meanwhile; then nothing of what
-    the program has started runs on."""
+    """What the program wrote to stdout and to stderr. SystemExit if a signal asks for an end: then the program and all
+    that it has started are ended."""
     with (
         taking_signals(_end),
         Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, text=True, process_group=0) as program,  # noqa: S603 - ours

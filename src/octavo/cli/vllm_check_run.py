@@ -57,7 +57,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     loaded_bytes: int
     first_token_s: list[float]
     chunks_from_disk: int = 0
-    """Chunks that were read from the disk. What memory has since, the next prompt loads from there."""
+    """Chunks that were read from the disk. They are in memory then, from where the next prompt loads them."""
     why_no_disk: str = ""
     """Why the plug-in keeps nothing on the disk, in its words; empty if it does."""
 
