@@ -9,6 +9,7 @@ from octavo.cli.setting_sources import gather, picker_settings_from, router_sett
 from octavo.cli.setting_text import kinds_of
 from octavo.errors import InputError
 from octavo.hashing import DEFAULT_ALGORITHM, HASH_ALGORITHMS
+from octavo.units import parse_bytes
 
 FILE = """
 engine: {dtype: auto, device_memory: 80%, max_model_len: 32k, max_num_seqs: 8}
@@ -162,6 +163,14 @@ def test_every_text_is_shown_as_a_file_has_it(octavo, tmp_path, monkeypatch, nam
     again = tmp_path / "again.yaml"
     again.write_text(shown)
     assert gather(SERVE, {}, {}, again)["server.served_model_name"].value == name
+
+
+@pytest.mark.parametrize("size", ["1500MB", "1536MiB", "1234567891B", "1.3GiB"])
+def test_a_size_is_shown_to_the_byte(octavo, tmp_path, monkeypatch, size):
+    monkeypatch.setenv("OCTAVO_MAX_BODY", size)
+    again = tmp_path / "again.yaml"
+    again.write_text(octavo("config", "show").out)
+    assert gather(SERVE, {}, {}, again)["server.max_body_bytes"].value == parse_bytes(size)
 
 
 def test_a_router_is_told_in_the_same_way(octavo, tmp_path):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from octavo.cli.setting import MODEL, Catalogue, Setting
-from octavo.units import format_bytes
+from octavo.units import format_bytes, parse_bytes
 
 _INNER_PANELS = {"disk": "Disk", "shared": "Shared store", "kv_events": "KV events"}
 
@@ -80,12 +80,13 @@ def metavar_of(setting: Setting) -> str:
 
 
 def shown_value(setting: Setting, value: object) -> str:
-    """A value as a person would write it."""
+    """A value as a person would write it, and not another one: 1500MB is 1500000000B, and not 1.4GiB."""
     match value:
         case bool():
             return "true" if value else "false"
         case int() if metavar_of(setting) == "SIZE":
-            return format_bytes(value).replace(" ", "")
+            text = format_bytes(value).replace(" ", "")
+            return text if parse_bytes(text, may_be_zero=True) == value else f"{value}B"
         case float() if value.is_integer():
             return str(int(value))
         case _:
