@@ -44,7 +44,7 @@ def _octavo(
         write_output(context.get_help() + "\n")
 
 
-def run_command(arguments: Sequence[str] | None = None) -> int:
+def run_command(arguments: Sequence[str] | None) -> int:
     """The exit code of a command line. Bad input ends in one line on stderr and code 2."""
     _prepare_streams()
     if os.environ.get("COLUMNS") == "0":  # a terminal of unknown size, as in a container; Rich would print nothing

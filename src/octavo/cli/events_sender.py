@@ -15,7 +15,7 @@ _MAX_FRAME_FROM_PEER_BYTES = 4096
 class RecordSender:
     """A publishing socket that loses nothing: it waits for subscribers, and gives up on one that does not read."""
 
-    def __init__(self, endpoint: str, *, bind: bool = True, timeout_s: float) -> None:
+    def __init__(self, endpoint: str, *, bind: bool, timeout_s: float) -> None:
         self._timeout_ms = max(1, round(1000 * timeout_s))
         self._context = new_context()
         self._socket = self._context.socket(zmq.XPUB)

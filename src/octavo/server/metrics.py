@@ -1,7 +1,6 @@
 """Metrics for Prometheus, in a registry of their own. Counters are read from the engine when somebody asks."""
 
 import time
-from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import Metric as Family
@@ -47,8 +46,8 @@ METRICS: dict[str, tuple[Described, ...]] = {
 class Latencies:
     """Times as clients see them: the queue and the network's backlog included."""
 
-    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.clock = time.monotonic
         self.first_token = _histogram(_FIRST_TOKEN, _FIRST_TOKEN_S, registry)
         self.between_tokens = _histogram(_BETWEEN_TOKENS, _BETWEEN_TOKENS_S, registry)
         self.whole_request = _histogram(_REQUEST, _REQUEST_S, registry)
