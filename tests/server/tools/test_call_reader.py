@@ -132,6 +132,8 @@ def test_what_only_begins_like_a_call_is_said(text):
         ('{"name": "f"}', "{}"),
         ('{"name": "f", "parameters": {"a": [1]}}', '{"a": [1]}'),
         ('{"name": "f", "arguments": "{\\"a\\": 1}"}', '{"a": 1}'),
+        ('{"name": "f", "arguments": {"a": 1}, "parameters": {"b": 2}, "name": "g"}', '{"a": 1}'),
+        ('{"arguments": {"a": 1}, "name": "f", "arguments": {}, "name": "g"}', '{"a": 1}'),
         ('{\n "name" : "f" , "arguments" :\n{ } , "id": 3}', "{ }"),
     ],
 )

@@ -13,7 +13,8 @@ _ARGUMENTS = ("arguments", "parameters")
 
 
 class ObjectScanner:
-    """Begins at the object's first brace. It trusts nothing: what is no JSON has no name."""
+    """Begins at the object's first brace. It trusts nothing: what is no JSON has no name, and of two names or two
+    arguments the first counts, which has been told already."""
 
     def __init__(self, name: str | None = None) -> None:
         """With a name, the object is its arguments; without, it holds name and arguments."""
@@ -53,7 +54,8 @@ class ObjectScanner:
         elif char == '"':
             self._string_at = index
         elif char in "{[":
-            if self._depth == 1 and self._is_value and self._key in _ARGUMENTS and char == "{":
+            is_first = self._depth == 1 and self._arguments_at is None
+            if is_first and self._is_value and self._key in _ARGUMENTS and char == "{":
                 self._arguments_at = index
             self._depth += 1
         elif char in "}]":
@@ -78,7 +80,7 @@ class ObjectScanner:
                 value = _parse(self.text[at:index] + '"')
                 if not self._is_value:
                     self._key = value
-                elif self._key == "name" and isinstance(value, str):
+                elif self._key == "name" and self.name is None and isinstance(value, str):
                     self.name = value
 
     def _finish(self) -> None:
