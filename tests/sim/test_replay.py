@@ -195,3 +195,69 @@ def test_no_more_is_resumed_than_was_computed_before():
     assert report.resumed_tokens["device"] > 16
     assert report.seen_tokens == sum(report.resumed_tokens.values()) + sum(lost.num_tokens for lost in report.lost)
     assert report.resumed_share <= report.seen_share
+
+
+def conversations(count, turns, seed=1):
+    """Each turn comes some time after the answer to the one before."""
+    chooser = random.Random(seed)
+    for index in range(count):
+        ids, before = [index % 3], ""
+        for turn in range(turns):
+            ids = [*ids, *(1000 * (index + 1) + 10 * turn + n for n in range(chooser.randrange(1, 4)))]
+            place, delay_s = f"{index}, {turn}", chooser.choice([0.0, 0.1, 2.0])
+            yield TraceRequest(
+                arrival_s=index * 0.2,
+                num_prompt_tokens=len(ids) * BLOCK,
+                num_output_tokens=chooser.randrange(0, 40),
+                block_ids=np.array(ids, dtype=np.int32),
+                block_tokens=BLOCK,
+                knows_output=False,
+                place=place,
+                follows=before,
+                delay_s=delay_s,
+            )
+            before = place
+
+
+@pytest.mark.parametrize("num_engines", [1, 3])
+def test_who_follows_another_comes_after_its_end(model, num_engines):
+    trace = Trace(requests=list(conversations(12, 4)), block_tokens=BLOCK)
+    numbers = {asked.place: number for number, asked in enumerate(trace.requests)}
+    came, ahead, fleet = {}, [], []
+
+    def make_place(engines):
+        fleet.extend(engines)
+
+        def place(number, asked):
+            assert asked.arrival_s >= max(came.values(), default=0.0)
+            came[number] = asked.arrival_s
+            ahead.append(max(engine.now for engine in engines) - asked.arrival_s)
+            return number % num_engines
+
+        return place
+
+    speeds = Speeds(prefill_tokens_per_s=2000.0)
+    report = replay(trace, config_of(model, speeds=speeds), num_engines=num_engines, make_place=make_place)
+    assert report.num_requests == len(came) == 48
+    ends = {outcome.number: outcome.end_s for engine in fleet for outcome in engine.outcomes}
+    for number, asked in enumerate(trace.requests):
+        if asked.follows:
+            assert came[number] == ends[numbers[asked.follows]] + asked.delay_s
+    longest_step_s = 0.2
+    assert max(ahead) < longest_step_s, "no engine was further ahead of who comes than a step takes"
+
+
+def test_on_a_slower_engine_those_who_follow_come_later():
+    trace = Trace(requests=list(conversations(6, 4)), block_tokens=BLOCK)
+    fast, slow = (
+        replay(trace, config_of(MODELS["full"], speeds=Speeds(prefill_tokens_per_s=rate))) for rate in (1e5, 5.0)
+    )
+    assert slow.arrivals_s > 2 * fast.arrivals_s
+    assert not slow.is_overloaded
+
+
+def test_who_follows_one_that_is_left_out_comes_as_soon_as_it_could():
+    first, _, third = conversations(1, 3)
+    trace = Trace(requests=[first, replace(third, arrival_s=7.0)], block_tokens=BLOCK)
+    report = replay(trace, config_of(MODELS["full"]))
+    assert (report.num_requests, report.arrivals_s) == (2, 7.0)

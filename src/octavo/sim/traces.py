@@ -20,6 +20,7 @@ class TraceRequest:
     """One request of a trace."""
 
     arrival_s: float
+    """When it comes; of one that follows another, the soonest possible."""
     num_prompt_tokens: int
     num_output_tokens: int
     block_ids: Tokens
@@ -33,6 +34,10 @@ class TraceRequest:
     """In a recording: the resumed tokens, by medium."""
     place: str = ""
     """Where it stands in its file, such as `line 7`."""
+    follows: str = ""
+    """The place of the request after whose end it comes, if it waits for one."""
+    delay_s: float = 0.0
+    """How long after that end it comes."""
 
     @property
     def num_tokens(self) -> int:
