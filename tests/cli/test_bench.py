@@ -10,6 +10,7 @@ from octavo.cli import bench_runner
 from octavo.cli.bench_report import percentile
 from octavo.cli.bench_workload import Tokens, replay_trace
 from octavo.engine import save_tiny_model
+from octavo.errors import InputError
 from octavo.sim import read_trace
 from rigs.running_server import serving
 
@@ -155,6 +156,15 @@ def test_the_first_request_does_not_wait_for_its_date(tmp_path):
     path.write_text("".join(json.dumps(asked | {"timestamp": stamp}) + "\n" for stamp in (17e11, 17e11 + 4000)))
     sessions = replay_trace(read_trace(path), TOKENS, block_tokens=None, speed=2.0)
     assert [session.start_s for session in sessions] == [0.0, 2.0]
+
+
+def test_requests_without_times_are_not_sent_at_a_speed(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    asked = {"input_length": 600, "output_length": 9, "hash_ids": [0, 1], "session_id": "a"}
+    path.write_text(json.dumps(asked | {"timestamp": 0}) + "\n" + json.dumps(asked | {"delay": 100}) + "\n")
+    assert len(read_sessions(path)) == 2
+    with pytest.raises(InputError, match="line 2 of the trace comes after another request's end, and has no time"):
+        replay_trace(read_trace(path), TOKENS, block_tokens=None, speed=1.0)
 
 
 def read_sessions(trace, tokens=TOKENS):

@@ -216,13 +216,29 @@ def test_dynamos_words_for_lengths_and_times(tmp_path):
     assert request.session == "s"
 
 
-@pytest.mark.parametrize("wait", ["delay", "delay_ms", "wait_for"])
-def test_a_time_that_depends_on_the_engine_is_refused_with_the_reason(tmp_path, wait):
-    record = {key: value for key, value in mooncake().items() if key != "timestamp"} | {wait: 250}
-    with pytest.raises(
-        InputError, match=r"line 2: timestamp is missing\. It tells how long it waits for another request"
-    ):
-        read_trace(write(tmp_path, mooncake(), record))
+@pytest.mark.parametrize("delay", ["delay", "delay_ms"])
+def test_a_request_may_come_after_the_end_of_the_one_before_in_its_session(tmp_path, delay):
+    """Dynamo's and AIPerf's conversations. `arrival_s` is when it could come if answers took no time."""
+    turn = without("timestamp")
+    turns = [mooncake(session_id="a"), mooncake(session_id="b", timestamp=3200)]
+    turns += [turn | {"session_id": "a", delay: 250}, turn | {"session_id": "a", delay: 100}]
+    first, second, third, other = (read_trace(write(tmp_path, *turns)).requests[index] for index in (0, 2, 3, 1))
+    assert [(asked.follows, asked.delay_s) for asked in (first, other)] == [("", 0), ("", 0)]
+    assert (second.follows, second.delay_s, second.arrival_s) == (first.place, 0.25, 3.25)
+    assert (third.follows, third.delay_s, third.arrival_s) == (second.place, 0.1, pytest.approx(3.35))
+
+
+def test_a_delay_after_nobodys_end_is_refused(tmp_path):
+    for session in ({}, {"session_id": "b"}):
+        with pytest.raises(
+            InputError, match="line 2: timestamp is missing: a delay counts from the end of the request"
+        ):
+            read_trace(write(tmp_path, mooncake(session_id="a"), without("timestamp") | {"delay": 250} | session))
+
+
+def test_a_wait_for_others_is_refused_with_the_reason(tmp_path):
+    with pytest.raises(InputError, match=r"line 2: timestamp is missing\. It tells which others it waits for"):
+        read_trace(write(tmp_path, mooncake(), without("timestamp") | {"wait_for": [1]}))
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,11 @@ class Session:
 
 def replay_trace(trace: Trace, tokens: Tokens, *, block_tokens: int | None, speed: float | None) -> list[Session]:
     """The requests of a trace, with lengths scaled to `block_tokens` for each of its blocks."""
+    follower = next((asked for asked in trace.requests if asked.follows), None)
+    if speed is not None and follower is not None:
+        raise InputError(
+            f"{follower.place} of the trace comes after another request's end, and has no time: leave out --speed"
+        )
     wanted = block_tokens or trace.block_tokens
     scale = wanted / trace.block_tokens
     sessions = []

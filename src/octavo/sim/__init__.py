@@ -4,8 +4,9 @@ Bytes and computing are models; every rule is the one that the engine uses.
 
 Inside, where an arrow leads to what a module calls:
 
-    trace_forms -> trace_records, trace_sessions   from a file to `traces`: lengths, times, and which blocks are equal
-    replay -> placements, engine                   a trace over one simulated engine, or several behind a placement
+    trace_forms -> trace_records, trace_times      from a file to `traces`: lengths, times, and which blocks are equal
+                   trace_sessions, trace_texts
+    replay -> arrivals, placements, engine         a trace over one simulated engine, or several behind a placement
     placements -> routed                           which engine gets a request; the router's own index and costs
     engine -> media, speeds, losses                the real rules over models; why a request resumed no more
     outcomes, report, money                        what became of a request and of a trace, and what it is worth

@@ -27,6 +27,7 @@ from octavo.settings import shown
 from octavo.sim.trace_records import BadRecordError, TraceRecord, read_records
 from octavo.sim.trace_sessions import OPEN_SESSIONS, read_sessions
 from octavo.sim.trace_texts import PROMPTS, TURNS, read_texts
+from octavo.sim.trace_times import TIMES, Times
 from octavo.sim.traces import BlockIds, Trace, TraceRequest
 from octavo.units import counted
 
@@ -35,7 +36,6 @@ BAILIAN_BLOCK_TOKENS = 16
 
 _WRAPPED = ("body", "payload")
 """Where files of whole API calls have what was asked."""
-_TIMES = ("timestamp", "created_time")
 _MOST_KEYS, _LONGEST_KEY = 8, 40
 """What is named of a record that is no request."""
 
@@ -118,7 +118,7 @@ def _read_hash_ids(
 ) -> Iterator[TraceRequest]:
     is_bailian = "chat_id" in first.fields
     size = block_tokens or (BAILIAN_BLOCK_TOKENS if is_bailian else MOONCAKE_BLOCK_TOKENS)
-    units_per_s = 1.0 if is_bailian else first.time_units_per_s(first.first_of(*_TIMES))
+    times = Times(1.0 if is_bailian else first.time_units_per_s(first.first_of(*TIMES)))
     known = BlockIds()
     session_of: dict[str, str] = {}
     """By the name of a request: the name of the first one of its conversation."""
@@ -132,8 +132,8 @@ def _read_hash_ids(
                 f"an {length} of {prompt} takes {counted(most, 'block')} of {size}, but hash_ids has {len(ids)}; if "
                 f"the trace has blocks of another size{_such_as(prompt, len(ids))}, say so (--trace-block)"
             )
-        yield TraceRequest(
-            arrival_s=record.time_s(record.first_of(*_TIMES), units_per_s),
+        request = TraceRequest(
+            arrival_s=0.0,
             num_prompt_tokens=prompt,
             num_output_tokens=record.count(record.first_of("output_length", "output_tokens"), least=0),
             block_ids=np.array(
@@ -145,6 +145,7 @@ def _read_hash_ids(
             session=_session(record, session_of),
             place=record.place,
         )
+        yield times.timed(request, record)
 
 
 def _such_as(prompt: int, num_ids: int) -> str:

@@ -44,8 +44,8 @@ _LATEST = 1e13
 many seconds to 2 ms, and later ones worse. Microseconds or nanoseconds since 1970 are not taken for milliseconds."""
 _SECONDS = (1e9, 1e11)
 """Seconds from 2001 on. As milliseconds they would be 11 days or more after a trace's beginning."""
-_WAITS = ("delay", "delay_ms", "wait_for")
-"""What traces tell of a request that waits until another one has ended."""
+_WAITS = "wait_for"
+"""What traces tell of a request that waits for several others."""
 
 
 class BadRecordError(Exception):
@@ -77,10 +77,10 @@ class TraceRecord:
                     return since_1970
         elif _is_time(value):
             return float(value) / units_per_s
-        if key not in self.fields and any(other in self.fields for other in _WAITS):
+        if key not in self.fields and _WAITS in self.fields:
             raise self.wrong(
-                f"{key} is missing. It tells how long it waits for another request, whose end depends on the engine: "
-                f"give each request the {key} at which it came"
+                f"{key} is missing. It tells which others it waits for, whose ends depend on the engine: give each "
+                f"request the {key} at which it came"
             )
         raise self._must_be(key, f"a number from 0 to {_LATEST:g}, or a date and time such as 2026-11-30T09:05:00Z")
 

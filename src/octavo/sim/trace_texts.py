@@ -23,6 +23,7 @@ import numpy as np
 from octavo.errors import InputError
 from octavo.settings import shown
 from octavo.sim.trace_records import TraceRecord
+from octavo.sim.trace_times import Times
 from octavo.sim.traces import Tokens, TraceRequest
 
 PROMPTS = ("prompt", "text_input")
@@ -85,9 +86,9 @@ def read_texts(
     reader = _Reader(are_requests=_is_request(first))
     conversations = map(reader.requests_of, count(1), chain([first], others))
     if reader.are_requests and "timestamp" in first.fields:
-        units_per_s = first.time_units_per_s("timestamp")
+        times = Times(first.time_units_per_s("timestamp"))
         for asked in chain.from_iterable(conversations):
-            yield asked.at(asked.record.time_s("timestamp", units_per_s))
+            yield times.timed(asked.at(0.0), asked.record)
     else:
         for second, asked in enumerate(islice(_in_turn(conversations, open_sessions), most_requests)):
             yield asked.at(float(second))
