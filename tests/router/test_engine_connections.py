@@ -78,7 +78,8 @@ async def engine_and_client(clock=lambda: 0.0):
     engine, connections = Engine(), EngineConnections(kept_idle_s=KEPT_IDLE_S, clock=clock)
     async with await asyncio.start_server(engine.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        async with httpx.AsyncClient(transport=connections, base_url=f"http://127.0.0.1:{port}") as client:
+        url = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient(transport=connections, base_url=url, timeout=300) as client:
             yield engine, client
         await engine.wait_until_open(0)
 

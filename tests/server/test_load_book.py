@@ -108,7 +108,7 @@ def test_a_client_that_goes_away_before_the_first_token(server):
     before, gone = server.finished().get("abort", 0), server.count_gone()
 
     async def leave():
-        async with httpx.AsyncClient(base_url=server.url) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=300) as client:
             await go_away(client, 0)
 
     with server.held_engine():
