@@ -87,6 +87,20 @@ ENGINE_BUGS = (
         tests=WINDOW,
     ),
     Bug(
+        name="the plan's own distance of checkpoints bounds the rule of promises",
+        file="offload/loads.py",
+        right="most_spacing=device.config.asked_interval_tokens,",
+        wrong="most_spacing=device.config.checkpoint_interval_tokens,",
+        tests=("tests/offload/test_promises.py", "-k", "little_room"),
+    ),
+    Bug(
+        name="a simulated fleet runs ahead of who waits for an answer",
+        file="sim/replay.py",
+        right="    while arrivals.depends_on_ends and busy:\n",
+        wrong="    while arrivals.depends_on_ends and len(busy) > 99:\n",
+        tests=("tests/sim/test_replay.py", "-k", "follows"),
+    ),
+    Bug(
         name="another group's chunk is loaded",
         file="offload/request_state.py",
         right='make_offload_key(BlockHash(b""), group_idx)',
