@@ -61,6 +61,13 @@ def test_requests_have_the_times_of_their_records(tmp_path):
     assert [(request.follows, request.delay_s) for request in read(tmp_path, *asked)][1] == ("line 1", 0.03)
 
 
+@pytest.mark.parametrize("time", [{"timestamp": 2000}, {"delay": 30}, {"delay_ms": 30}])
+def test_a_time_is_not_ignored_where_the_first_record_has_none(tmp_path, time):
+    first, second = log(2)
+    with pytest.raises(InputError, match="line 2: it has a time, and the first record has none: give it a timestamp"):
+        read(tmp_path, first, second | time)
+
+
 @pytest.mark.parametrize("key", ["body", "payload"])
 def test_a_request_may_be_inside_a_call(tmp_path, key):
     """OpenAI's batches have a body, and AIPerf's traces a payload."""

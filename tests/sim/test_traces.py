@@ -228,6 +228,13 @@ def test_a_request_may_come_after_the_end_of_the_one_before_in_its_session(tmp_p
     assert (third.follows, third.delay_s, third.arrival_s) == (second.place, 0.1, pytest.approx(3.35))
 
 
+def test_null_is_no_time_and_no_delay(tmp_path):
+    first, second = mooncake(session_id="a", delay=None), mooncake(session_id="a", timestamp=None, delay=250)
+    assert [asked.delay_s for asked in read_trace(write(tmp_path, first, second)).requests] == [0, 0.25]
+    with pytest.raises(InputError, match=r"line 1: timestamp must be a number from 0 to .*, not null"):
+        read_trace(write(tmp_path, mooncake(timestamp=None)))
+
+
 def test_a_delay_after_nobodys_end_is_refused(tmp_path):
     for session in ({}, {"session_id": "b"}):
         with pytest.raises(

@@ -77,7 +77,7 @@ class TraceRecord:
                     return since_1970
         elif _is_time(value):
             return float(value) / units_per_s
-        if key not in self.fields and _WAITS in self.fields:
+        if not self.has(key) and self.has(_WAITS):
             raise self.wrong(
                 f"{key} is missing. It tells which others it waits for, whose ends depend on the engine: give each "
                 f"request the {key} at which it came"
@@ -91,8 +91,12 @@ class TraceRecord:
         return 1.0 if _is_time(value) and _SECONDS[0] <= value < _SECONDS[1] else 1000.0
 
     def first_of(self, *keys: str) -> str:
-        """The first of these keys that the record has; the first one if it has none."""
-        return next((key for key in keys if key in self.fields), keys[0])
+        """The first of these keys that has a value here; the first one if none has."""
+        return next((key for key in keys if self.has(key)), keys[0])
+
+    def has(self, key: str) -> bool:
+        """Whether the key has a value. Some programs write null where there is none."""
+        return self.fields.get(key) is not None
 
     def count(self, key: str, *, least: int) -> int:
         value = self.fields.get(key)

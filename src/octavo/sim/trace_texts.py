@@ -23,13 +23,14 @@ import numpy as np
 from octavo.errors import InputError
 from octavo.settings import shown
 from octavo.sim.trace_records import TraceRecord
-from octavo.sim.trace_times import Times
+from octavo.sim.trace_times import DELAYS, Times
 from octavo.sim.traces import Tokens, TraceRequest
 
 PROMPTS = ("prompt", "text_input")
 TURNS = ("conversations", "conversation", "messages", "items")
 
 _SENT = "messages"
+_TIME = "timestamp"
 _ASSISTANTS = ("gpt", "assistant", "model", "chatgpt", "bing", "bard", "bot", "function_call")
 _SAID = ("value", "content")
 _CALLS = ("tool_calls", "function_call")
@@ -85,12 +86,14 @@ def read_texts(
     are read, as they come in order."""
     reader = _Reader(are_requests=_is_request(first))
     conversations = map(reader.requests_of, count(1), chain([first], others))
-    if reader.are_requests and "timestamp" in first.fields:
-        times = Times(first.time_units_per_s("timestamp"))
+    if reader.are_requests and first.has(_TIME):
+        times = Times(first.time_units_per_s(_TIME))
         for asked in chain.from_iterable(conversations):
             yield times.timed(asked.at(0.0), asked.record)
     else:
         for second, asked in enumerate(islice(_in_turn(conversations, open_sessions), most_requests)):
+            if reader.are_requests and any(map(asked.record.has, (_TIME, *DELAYS))):
+                raise asked.record.wrong(f"it has a time, and the first record has none: give it a {_TIME}")
             yield asked.at(float(second))
     reader.check_found()
 

@@ -12,7 +12,7 @@ from octavo.sim.trace_records import TraceRecord
 from octavo.sim.traces import TraceRequest
 
 TIMES = ("timestamp", "created_time")
-_DELAYS = ("delay", "delay_ms")
+DELAYS = ("delay", "delay_ms")
 _MS_PER_S = 1000.0
 
 
@@ -25,9 +25,9 @@ class Times:
         """By session: its last request so far."""
 
     def timed(self, request: TraceRequest, record: TraceRecord) -> TraceRequest:
-        key, delay = record.first_of(*TIMES), record.first_of(*_DELAYS)
+        key, delay = record.first_of(*TIMES), record.first_of(*DELAYS)
         before = self._last.get(request.session) if request.session else None
-        if key in record.fields or delay not in record.fields:
+        if record.has(key) or not record.has(delay):
             timed = replace(request, arrival_s=record.time_s(key, self._units_per_s))
         elif before is None:
             raise record.wrong(
