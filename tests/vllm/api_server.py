@@ -1,9 +1,9 @@
-"""vLLM's API server in a process of its own."""
+"""vLLM's API server in a process of its own, which has imported vLLM already; or as a person starts it."""
 
+import ctypes
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import openai
 import psutil
+from forked import FORKS
 
 from rigs.processes import bound
 
@@ -31,20 +32,21 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(model: str, folder: Path, *options: str) -> Iterator[Server]:
+def serving(model: str, folder: Path, *options: str, imports: bool = False) -> Iterator[Server]:
     """A server that is ready."""
-    with starting(model, folder, *options) as server:
+    with starting(model, folder, *options, imports=imports) as server:
         server.wait_until_ready()
         yield server
 
 
 @contextmanager
-def starting(model: str, folder: Path, *options: str) -> Iterator[Server]:
-    """A server that may not be ready yet."""
+def starting(model: str, folder: Path, *options: str, imports: bool = False) -> Iterator[Server]:
+    """A server that may not be ready yet. `imports`: as a person starts it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environ = os.environ | {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_HOST_IP": "127.0.0.1",
         "VLLM_NO_USAGE_STATS": "1",
@@ -54,20 +56,43 @@ def starting(model: str, folder: Path, *options: str) -> Iterator[Server]:
         "HF_HUB_OFFLINE": "1",
         "PYTHONHASHSEED": "0",
     }
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--port", str(port)]
-    command += ["--host", "127.0.0.1", "--served-model-name", "tiny", "--enforce-eager", "--dtype", "bfloat16"]
-    command += ["--max-model-len", "1024", "--max-num-seqs", "4", "--kv-cache-memory-bytes", str(64 << 20)]
-    command += options
+    arguments = ["--model", model, "--port", str(port)]
+    arguments += ["--host", "127.0.0.1", "--served-model-name", "tiny", "--enforce-eager", "--dtype", "bfloat16"]
+    arguments += ["--max-model-len", "1024", "--max-num-seqs", "4", "--kv-cache-memory-bytes", str(64 << 20)]
+    arguments += options
     log = folder / "server.log"
-    with (
-        log.open("w") as output,
-        subprocess.Popen(bound(command), stdout=output, stderr=output, env=environ) as process,
-    ):
-        try:
-            yield Server(psutil.Process(process.pid), f"http://127.0.0.1:{port}")
-        except BaseException:
-            print(log.read_text()[-6000:])
-            raise
-        finally:
+    process = (_start if imports else _fork)(environ, arguments, log)
+    try:
+        yield Server(process, f"http://127.0.0.1:{port}")
+    except BaseException:
+        print(log.read_text()[-6000:])
+        raise
+    finally:
+        if process.is_running():
             process.send_signal(signal.SIGINT)
             process.wait(300)
+
+
+def _start(environ: dict[str, str], arguments: list[str], log: Path) -> psutil.Process:
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *arguments]
+    with log.open("w") as output:
+        return psutil.Popen(bound(command), stdout=output, stderr=output, env=environ)
+
+
+def _fork(environ: dict[str, str], arguments: list[str], log: Path) -> psutil.Process:
+    process = FORKS.Process(target=_serve, args=(environ, arguments, log))
+    process.start()
+    return psutil.Process(process.pid)
+
+
+def _serve(environ: dict[str, str], arguments: list[str], log: Path) -> None:
+    from vllm.entrypoints.launchers.api_server.entry import main
+
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # when the process from which this one forked has ended
+    with log.open("w") as output:
+        os.dup2(output.fileno(), sys.stdout.fileno())
+        os.dup2(output.fileno(), sys.stderr.fileno())
+    os.environ.clear()
+    os.environ.update(environ)
+    sys.argv[1:] = arguments
+    main()

@@ -13,15 +13,15 @@ import pytest
 _HERE = Path(__file__).parent
 _PATHS = (os.environ.get("PYTHONPATH"), str(_HERE), str(_HERE.parent / "lib"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["forked_from"])
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["forked_from"])
 
 
 @contextmanager
 def forked(function: Callable[..., object], *arguments: Any, **named: Any) -> Iterator[Connection]:
     """A process that calls a function of a module with a connection and the arguments; yields the other end."""
-    here, there = _FORKS.Pipe()
-    process = _FORKS.Process(target=_run, args=(dict(os.environ), function, there, arguments, named))
+    here, there = FORKS.Pipe()
+    process = FORKS.Process(target=_run, args=(dict(os.environ), function, there, arguments, named))
     process.start()
     there.close()
     try:

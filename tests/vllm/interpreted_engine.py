@@ -1,13 +1,12 @@
 """A real vLLM engine whose kernels are Triton's, interpreted, with and without the plug-in: each scenario in a process.
 
-    interpreted_engine.py SCENARIO '{"model": ..., "transfer": ..., "lengths": [280, 286]}'
-
 The interpreter is slow, so prompts are short. All have their first block in common.
 """
 
-import json
-import sys
+import multiprocessing
 from collections import defaultdict
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any
 
 from interpreted_triton import take_scans_of_gpus  # before vLLM
@@ -54,8 +53,21 @@ def find_no_tile_schedules(builder: object, num_decode_tokens: int) -> dict[str,
 
 SCENARIOS = {"computes": scenario_computes, "loads": scenario_loads}
 
-if __name__ == "__main__":
+
+def serve_scenarios(connection: Connection) -> None:
+    """Each is played in a process that forks from this one, which has imported vLLM. None is the answer of one that
+    has failed."""
     take_scans_of_gpus()
     take_scans_of_mamba1()
     cpu_mla.DeepseekV4CPUSparseSWAMetadataBuilder.build_tile_scheduler = find_no_tile_schedules
-    print("KNOWN", json.dumps(SCENARIOS[sys.argv[1]](**json.loads(sys.argv[2]))))
+    with suppress(EOFError):
+        while True:
+            process = multiprocessing.get_context("fork").Process(target=_play, args=(connection, *connection.recv()))
+            process.start()
+            process.join()
+            if process.exitcode:
+                connection.send(None)
+
+
+def _play(connection: Connection, scenario: str, arguments: dict[str, Any]) -> None:
+    connection.send(SCENARIOS[scenario](**arguments))

@@ -305,7 +305,10 @@ def scenario_plain(model: str) -> dict[str, Any]:
     """vLLM without Octavo, beside which Octavo is installed."""
     llm = start(model, None)
     prompt = tokens(PROMPT_TOKENS, 10)
-    return {"version": vllm_version, "cached": generate_each(llm, [prompt, prompt])[1]}
+    report = {"version": vllm_version, "cached": generate_each(llm, [prompt, prompt])[1]}
+    llm.llm_engine.engine_core.shutdown()
+    cleanup_dist_env_and_memory()
+    return report
 
 
 def scenario_refused(
@@ -591,8 +594,8 @@ SCENARIOS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> None:
-    name, arguments = sys.argv[1:]
-    print("KNOWN " + json.dumps(SCENARIOS[name](**json.loads(arguments))), flush=True)
+    for name, arguments in json.loads(sys.argv[1]).items():
+        print("KNOWN " + json.dumps(SCENARIOS[name](**arguments)), flush=True)
 
 
 if __name__ == "__main__":

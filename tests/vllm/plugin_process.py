@@ -1,11 +1,13 @@
 """Runs scenarios of `plugin_engine` in processes of their own."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -58,27 +60,45 @@ def _play(scenario: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(plugin_engine.SCENARIOS[scenario](**arguments)))
 
 
-def play_with(path: str, scenario: str, **arguments: Any) -> dict[str, Any]:
-    """As `play`, in a new interpreter in which `path` goes before PYTHONPATH."""
-    return play_script("plugin_engine.py", scenario, arguments, os.pathsep.join((path, os.environ["PYTHONPATH"])))
-
-
-def play_interpreted(scenario: str, **arguments: Any) -> dict[str, Any]:
-    """As `play`, in a new interpreter, where vLLM finds another Triton."""
-    return play_script("interpreted_engine.py", scenario, arguments, os.environ["PYTHONPATH"])
-
-
-def play_script(script: str, scenario: str, arguments: dict[str, Any], path: str) -> dict[str, Any]:
+def play_with(path: str, **scenarios: dict[str, Any]) -> list[dict[str, Any]]:
+    """What scenarios report one after the other in a new interpreter in which `path` goes before PYTHONPATH; each is
+    given with its arguments."""
     done = subprocess.run(
-        [sys.executable, str(_HERE / script), scenario, json.dumps(arguments)],
-        env=os.environ | {"PYTHONPATH": path},
+        [sys.executable, str(_HERE / "plugin_engine.py"), json.dumps(scenarios)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((path, os.environ["PYTHONPATH"]))},
         capture_output=True,
         text=True,
         check=False,
     )
     found = [line for line in done.stdout.splitlines() if line.startswith(_KNOWN)]
-    assert found, done.stdout[-2000:] + done.stderr[-8000:]
-    return json.loads(found[0].removeprefix(_KNOWN))
+    assert len(found) == len(scenarios), done.stdout[-2000:] + done.stderr[-8000:]
+    return [json.loads(line.removeprefix(_KNOWN)) for line in found]
+
+
+@contextmanager
+def interpreted_engines() -> Iterator[Callable[..., dict[str, Any]]]:
+    """Plays scenarios of `interpreted_engine`, where vLLM finds another Triton."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve_interpreted, args=(there,))
+    process.start()
+    there.close()
+
+    def play(scenario: str, **arguments: Any) -> dict[str, Any]:
+        here.send((scenario, arguments))
+        report = here.recv()
+        assert report is not None, "the scenario failed: its output is above"
+        return json.loads(json.dumps(report))
+
+    yield play
+    here.close()
+    process.join()
+
+
+def _serve_interpreted(connection: Connection) -> None:
+    from interpreted_engine import serve_scenarios
+
+    serve_scenarios(connection)
 
 
 def asked_engine(**arguments: Any) -> AbstractContextManager[Connection]:

@@ -1,6 +1,7 @@
 """A real vLLM engine with the plug-in, in this process: how it is asked, and what lies below its device."""
 
 import importlib
+import multiprocessing
 import random
 import time
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 import vllm_environment  # noqa: F401 - before vLLM
 from vllm import LLM, SamplingParams
+from vllm.v1.engine import utils as engine_utils
+from vllm.v1.executor import multiproc_executor
 from vllm.v1.kv_offload.base import ScheduleEndContext
 from vllm_models import OWN_MODEL, VOCAB
 
@@ -16,6 +19,10 @@ from octavo.tiers import TierState
 from octavo.vllm_plugin.adapter.manager import OctavoManager
 
 torch.set_num_threads(1)  # a vLLM in this process asks for more
+for module in (multiproc_executor, engine_utils):
+    module.get_mp_context = lambda: multiprocessing.get_context("fork")
+"""Ranks, and the engine of a server, fork from what has imported vLLM. On a CPU vLLM starts interpreters for them, and
+each imports it for ten seconds."""
 
 
 def start(model: str, transfer: dict[str, Any] | None, **options: Any) -> LLM:

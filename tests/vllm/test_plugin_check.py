@@ -1,14 +1,19 @@
-"""`octavo vllm-check` as a person runs it, with the real vLLM."""
+"""`octavo vllm-check` with the real vLLM: as a person runs it, and in processes that have imported vLLM already."""
 
+import io
 import json
+import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
 import vllm_environment  # noqa: F401 - for the engines
+from forked import call
 from plugin_process import leftovers, make_model
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
@@ -24,14 +29,15 @@ VLLM_ARGS = {
 
 def test_a_disk_that_keeps_nothing_is_told(tmp_path: Path) -> None:
     """The second prompt has its beginning from the memory of the same process."""
-    ran = check(tmp_path, VLLM_ARGS | {"load_format": "dummy"})
-    assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert "Octavo disk: nothing was read from there, so nothing is proven: the weights are random" in ran.stderr
+    code, errors = call(_check, arguments(tmp_path, VLLM_ARGS | {"load_format": "dummy"}))
+    assert code == 1, errors
+    assert "Octavo disk: nothing was read from there, so nothing is proven: the weights are random" in errors
 
 
 def test_a_model_is_checked_from_memory_and_from_disk(tmp_path: Path) -> None:
     before = leftovers()
-    ran = check(tmp_path, VLLM_ARGS)
+    octavo = str(Path(sys.executable).with_name("octavo"))
+    ran = subprocess.run([octavo, *arguments(tmp_path, VLLM_ARGS)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     for name in ("Octavo memory", "Octavo disk"):
         assert re.search(rf"{name} +9\d% +1,024 tokens +640 KiB +\S+ ms +the same", ran.stdout), ran.stdout
@@ -39,8 +45,7 @@ def test_a_model_is_checked_from_memory_and_from_disk(tmp_path: Path) -> None:
     assert leftovers() <= before
 
 
-def check(tmp_path: Path, vllm_args: dict[str, Any]) -> "subprocess.CompletedProcess[str]":
-    octavo = [str(Path(sys.executable).with_name("octavo")), "vllm-check", make_model("gpt_oss", tmp_path / "model")]
+def arguments(tmp_path: Path, vllm_args: dict[str, Any]) -> list[str]:
     options = {
         "--memory": "8MiB",
         "--disk": str(tmp_path / "disk"),
@@ -51,4 +56,32 @@ def check(tmp_path: Path, vllm_args: dict[str, Any]) -> "subprocess.CompletedPro
         "--vllm-args": json.dumps(vllm_args),
     }
     words = [word for option in options.items() for word in option]
-    return subprocess.run([*octavo, *words], capture_output=True, text=True, check=False)
+    return ["vllm-check", make_model("gpt_oss", tmp_path / "model"), *words]
+
+
+def _check(words: list[str]) -> tuple[int, str]:
+    """The command, whose engines fork from this process."""
+    from octavo.cli import run, vllm_check_run
+
+    vllm_check_run.run_in_group = _fork_engine
+    with redirect_stderr(io.StringIO()) as errors:
+        code = run(words)
+    return code, errors.getvalue()
+
+
+def _fork_engine(command: list[str]) -> tuple[str, str]:
+    """What it says."""
+    from octavo.cli.vllm_check_run import main
+
+    with TemporaryFile("w+") as said:
+        engine = os.fork()
+        if not engine:
+            try:
+                sys.stdout = sys.stderr = said
+                main(command[-1])
+            finally:
+                said.flush()
+                os._exit(0)
+        os.waitpid(engine, 0)
+        said.seek(0)
+        return said.read(), ""

@@ -31,18 +31,20 @@ def test_a_vllm_that_nobody_asks_for_octavo(tmp_path: Path) -> None:
 def test_a_vllm_that_is_too_old_serves_and_refuses_octavo(tmp_path: Path) -> None:
     model = make_model("llama", tmp_path / "model")
     old = as_version(tmp_path, "0.24.0")
-    assert play_with(old, "plain", model=model) == {"version": "0.24.0", "cached": [0, 512]}
-    seen = play_with(old, "refused", model=model, transfers=[transfer_config(memory="8MiB")])
-    assert "0.24.0 is installed, which it cannot use (it is too old)" in seen["said"][0]
+    wrong = {"model": model, "transfers": [transfer_config(memory="8MiB")]}
+    seen, refused = play_with(old, plain={"model": model}, refused=wrong)
+    assert seen == {"version": "0.24.0", "cached": [0, 512]}
+    assert "0.24.0 is installed, which it cannot use (it is too old)" in refused["said"][0]
 
 
 def test_a_vllm_that_is_newer_serves_with_octavo_and_is_a_namespace_of_its_own(tmp_path: Path) -> None:
     model = make_model("llama", tmp_path / "model")
     transfer = transfer_config(memory="8MiB", disk=str(tmp_path / "disk"), disk_size="64MiB", digests=str(tmp_path))
-    new = as_version(tmp_path, "9.99.0")
-    assert play_with(new, "plain", model=model) == {"version": "9.99.0", "cached": [0, 512]}
-    for path in ("", new):
-        seen = play_with(path, "strangers", models={"any": (model, {}, "0")}, transfer=transfer)["any"]
+    version, new = as_version(tmp_path, "9.99.0"), {"models": {"any": (model, {}, "0")}, "transfer": transfer}
+    plain, newer = play_with(version, plain={"model": model}, strangers=new)
+    assert plain == {"version": "9.99.0", "cached": [0, 512]}
+    for engine in (newer, play("strangers", **new)):
+        seen = engine["any"]
         assert seen["found"][1] == [0, 0]
         assert seen["memory"] == seen["local"]
         assert seen["memory"][1] == [512, 512]

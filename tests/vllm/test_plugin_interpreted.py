@@ -1,18 +1,28 @@
 """What the plug-in loads is what was computed, for models whose kernels are Triton's: DeepSeek V4, and Mamba."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deepseek_v4_model import make_deepseek_v4
-from plugin_process import make_model, play_interpreted as play, transfer_config
+from plugin_process import interpreted_engines, make_model, transfer_config
 
 pytest.importorskip("triton", reason="needs Triton, which is a package on x86_64")
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 TRANSFER = transfer_config(memory="64MiB")
 
+Play = Callable[..., dict[str, Any]]
 
-def test_deepseek_v4(tmp_path: Path) -> None:
+
+@pytest.fixture(scope="module")
+def play() -> Iterator[Play]:
+    with interpreted_engines() as play:
+        yield play
+
+
+def test_deepseek_v4(play: Play, tmp_path: Path) -> None:
     """Windows, compressed records, indexers and compressors, in blocks of 4 to 256 tokens. vLLM has no prefix cache of
     its own for it on most CPUs, so the second prompt is the first that resumes."""
     model, lengths = str(make_deepseek_v4(tmp_path / "model")), [280, 286]
@@ -25,7 +35,7 @@ def test_deepseek_v4(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["falcon_h1", "granite4", "jamba"])
-def test_mamba_beside_attention(family: str, tmp_path: Path) -> None:
+def test_mamba_beside_attention(play: Play, family: str, tmp_path: Path) -> None:
     """In one layer, and in layers of their own."""
     model = make_model(family, tmp_path / "model")
     seen = play("loads", model=model, transfer=TRANSFER, lengths=[300])
@@ -35,7 +45,7 @@ def test_mamba_beside_attention(family: str, tmp_path: Path) -> None:
     assert_wrong(seen["zeros"], computed)
 
 
-def test_drafts_of_a_second_model(tmp_path: Path) -> None:
+def test_drafts_of_a_second_model(play: Play, tmp_path: Path) -> None:
     """The model drafts for itself, so every draft is right as long as the draft model's caches are: its windows and its
     full attention come back as well."""
     model = make_model("gpt_oss", tmp_path / "model")

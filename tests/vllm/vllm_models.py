@@ -122,6 +122,7 @@ _MAMBA2 = {
     "mamba_d_head": 32,
     "mamba_d_state": 16,
     "mamba_n_groups": 1,
+    "mamba_chunk_size": 64,
 }
 _SCANS = ("falcon_h1", "granite4", "jamba", "lfm2")
 _HIDDEN_128 = {name: value for name, value in _COMMON.items() if name != "head_dim"} | {"hidden_size": 128}

@@ -269,7 +269,11 @@ def _read_from_disk() -> int:
     )
 
 
-if __name__ == "__main__":
-    given, wanted = msgspec.json.decode(sys.argv[1], type=tuple[CheckTask, list[str]])
-    sys.stdout.write(_MARK + msgspec.json.encode(_serve(given, wanted)).decode() + "\n")
+def main(arguments: str) -> None:
+    task, names = msgspec.json.decode(arguments, type=tuple[CheckTask, list[str]])
+    sys.stdout.write(_MARK + msgspec.json.encode(_serve(task, names)).decode() + "\n")
     sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
