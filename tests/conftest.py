@@ -3,6 +3,7 @@
 And what tests start: things that end with a test, and the signals that processes take.
 """
 
+import gc
 import importlib.util
 import logging
 import os
@@ -38,6 +39,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control ignores it for its background jobs, and every process below would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """What was imported for the tests stays: hundreds of thousands of objects, through which the collector of garbage
+    would go again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -101,11 +102,15 @@ def test_what_is_set_is_read():
     assert unread_attributes(ast.parse("self._a = 1\nself._b = 1\nself._b.c = self.__d__ = 2")) == {"_a"}
 
 
+@cache
+def trees_of_tests():
+    tests = Path(__file__).parent
+    return {file.relative_to(tests): ast.parse(file.read_text()) for file in tests.rglob("*.py")}
+
+
 def found_in_tests(look):
     """What it finds in the trees of all test files, each with its file."""
-    tests = Path(__file__).parent
-    trees = {file.relative_to(tests): ast.parse(file.read_text()) for file in tests.rglob("*.py")}
-    return {f"{file}: {found}" for file, tree in trees.items() for found in look(tree)}
+    return {f"{file}: {found}" for file, tree in trees_of_tests().items() for found in look(tree)}
 
 
 def private_targets(tree):
@@ -133,10 +138,11 @@ def test_what_sets_a_private_attribute_is_found():
 def hasty_questions(tree):
     """Lines that ask a server, or make who asks, without saying how long an answer may take: then it is 5 s."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and re.fullmatch(r"httpx\.(get|post|stream|Client)", ast.unparse(node.func)):
-            is_patient = {"timeout", "transport"} & {keyword.arg for keyword in node.keywords}
-            if not is_patient:
-                yield node.lineno
+        match node:
+            case ast.Call(ast.Attribute(ast.Name("httpx"), "get" | "post" | "stream" | "Client")):
+                is_patient = {"timeout", "transport"} & {keyword.arg for keyword in node.keywords}
+                if not is_patient:
+                    yield node.lineno
 
 
 def test_tests_give_servers_the_time_that_a_busy_machine_takes():
