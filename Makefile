@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FLEET_VENV := .venv-fleet
 VLLM_VENV ?= .venv-vllm
 OTHER_VLLMS := 0.31.0 0.33.0
-OTHER_PYTHONS := 3.12 3.13
+OTHER_PYTHONS ?= 3.12 3.13
 GPU_PYTHON ?= 3.12
 GPU_PLATFORMS := manylinux_2_28_x86_64 manylinux_2_17_x86_64 manylinux2014_x86_64
 GPU_PACKAGES := transformers==5.23.0 cbor2 msgspec pyzmq httpx xxhash lazy-loader pytest pytest-timeout hypothesis \
@@ -110,8 +110,8 @@ soak: $(VENV)/.installed  ## the whole stack at random with faults, and its prog
 families: $(VENV)/.installed  ## what of transformers answers as it does in plain Hugging Face
 	PYTHONPATH=tests/lib $(BIN)/python tests/engine/compare_families.py $(FAMILIES)
 
-mutants: $(VENV)/.installed  ## seeded bugs, each of which the tests must catch
-	$(BIN)/python scripts/mutation_check.py --jobs 2
+mutants: $(VENV)/.installed  ## seeded bugs, each of which the tests must catch (SOME=12: so many of them)
+	$(BIN)/python scripts/mutation_check.py --jobs 2 $(if $(SOME),--some $(SOME))
 
 test-vllm: $(VLLM_VENV)/.installed servers  ## the suites against the real vLLM, and a short one against its other versions
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm

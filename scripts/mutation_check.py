@@ -1,6 +1,6 @@
 """Do the tests see it if a rule is broken? Seeded bugs, each in a copy of the source, each of which must be caught.
 
-    python scripts/mutation_check.py [--pieces] [--jobs 2] [NAME ...]
+    python scripts/mutation_check.py [--pieces] [--jobs 2] [--some COUNT] [NAME ...]
 
 A bug is an exact piece of source and what stands there instead; if the source has changed so that the piece is not
 there exactly once, that is said, and the bug is to be written anew (`--pieces` looks no further). The tests are those
@@ -10,6 +10,7 @@ code 1 if a bug survives.
 
 import argparse
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -44,11 +45,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="only bugs whose name contains one of these")
     parser.add_argument("--pieces", action="store_true", help="only whether all pieces of source are there")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--some", type=int, metavar="COUNT", help="so many of them, others after each commit")
     args = parser.parse_args()
     bugs = [bug for bug in BUGS if not args.names or any(name in bug.name for name in args.names)]
     require_pieces(bugs)
     if args.pieces:
         return
+    if args.some is not None:
+        bugs = random.Random(commit()).sample(bugs, min(args.some, len(bugs)))
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as threads:
         originals = together({bug.tests for bug in bugs})
         for tests, failure in zip(
@@ -63,6 +67,13 @@ def main() -> None:
             print(f"{bug.name:60}{outcome.seconds:8.1f}  {outcome.by}", flush=True)
     print(f"{len(bugs) - survivors} of {len(bugs)} caught")
     sys.exit(survivors > 0)
+
+
+def commit() -> str:
+    """Empty where there is no history."""
+    return subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def together(chosen: Iterable[Tests]) -> list[Tests]:
