@@ -19,7 +19,7 @@ from octavo.sim.engine import SimulatedEngine
 from octavo.transfer import make_worker
 
 FAMILIES = ["qwen3", "gemma3", "qwen3_next"]
-NUM_RANDOM = 6
+NUM_RANDOM = 4
 MAX_MODEL_LEN, MAX_NUM_SEQS = 512, 64
 INSTANT = Speeds(memory_bytes_per_s=1e18, disk_bytes_per_s=1e18, disk_latency_s=0.0)
 VOCABULARY = range(3, 250)
