@@ -2,14 +2,17 @@
 
 import multiprocessing
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+_LAST_WORDS_S = 10
 _HERE = Path(__file__).parent
 _PATHS = (os.environ.get("PYTHONPATH"), str(_HERE), str(_HERE.parent / "lib"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
@@ -27,13 +30,15 @@ def forked(function: Callable[..., object], *arguments: Any, **named: Any) -> It
     try:
         yield here
     except EOFError:
-        process.join()
+        process.join(_LAST_WORDS_S)  # it waits for ranks, which wait for it
         pytest.fail(f"the process ended with {process.exitcode}: its output is above")
     else:
         here.close()
         process.join()
     finally:
-        process.kill()
+        if process.is_alive():
+            for one in (*psutil.Process(process.pid).children(recursive=True), process):
+                one.kill()
 
 
 def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -55,4 +60,8 @@ def _run(
 ) -> None:
     os.environ.clear()
     os.environ.update(environ)
-    function(connection, *arguments, **named)
+    try:
+        function(connection, *arguments, **named)
+    finally:
+        with socket.socket(fileno=os.dup(connection.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)  # ranks that forked from here have it, too
