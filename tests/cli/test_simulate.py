@@ -53,6 +53,17 @@ def test_a_request_that_is_too_long_for_the_model_is_refused(octavo, trace):
     assert json.loads(octavo(*asked, "--json").out)["refused_requests"] == 2
 
 
+def test_states_are_kept_as_often_as_asked(octavo, trace):
+    model = MODEL.with_name("qwen3-next-80b.json")
+    asked = ("simulate", trace, "--model", model, "--device", "8GiB", "--json")
+    stored = []
+    for interval in ([], ["--checkpoint-interval-tokens", "512"]):
+        (result,) = json.loads(octavo(*asked, *interval).out)["results"]
+        stored.append(result["bytes_stored"]["memory"])
+    assert stored[0] < stored[1]
+    assert octavo(*asked, "--checkpoint-interval-tokens", "0").code == 2
+
+
 def test_a_table(octavo, trace):
     ran = octavo("simulate", trace, "--model", MODEL, "--device", "4GiB", "--memory", "8GiB", "--disk", "16GiB")
     assert ran.code == 0, ran.err

@@ -58,6 +58,14 @@ _MaxModelLen = Annotated[
 _Sessions = Annotated[
     int | None, typer.Option(help="Sessions or conversations that are open at once.", show_default="16", min=1)
 ]
+_Interval = Annotated[
+    int | None,
+    typer.Option(
+        help="Tokens between two kept recurrent states, at most.",
+        show_default="as states weigh and room is left",
+        min=1,
+    ),
+]
 _StepTokens = Annotated[int, typer.Option(help="Most tokens computed in one step.", min=1)]
 _PrefillRate = Annotated[
     float | None, typer.Option(help="Prompt tokens that one engine computes per second.", show_default="10000")
@@ -100,6 +108,7 @@ def simulate(
     requests: _Requests = None,
     sessions: _Sessions = None,
     max_model_len: _MaxModelLen = None,
+    checkpoint_interval_tokens: _Interval = None,
     step_tokens: _StepTokens = 8192,
     prefill_rate: _PrefillRate = None,
     step_ms: _StepMs = None,
@@ -137,6 +146,7 @@ def simulate(
         policy=policy,
         engines=engines,
         placement=placement,
+        checkpoint_interval_tokens=checkpoint_interval_tokens,
         step_tokens=step_tokens,
         speeds=_speeds_of(speeds or [], prefill_rate, step_ms, memory_rate=memory_rate, disk_rate=disk_rate),
     )

@@ -33,6 +33,7 @@ class Question:
     policy: str
     engines: int
     placement: str
+    checkpoint_interval_tokens: int | None
     step_tokens: int
     speeds: "Speeds"
 
@@ -68,7 +69,12 @@ def _plan(question: Question, trace: "Trace") -> KVCacheConfig:
     limits = RequestLimits(max_model_len=trace.longest + 1, max_step_tokens=question.step_tokens)
     device_bytes = bytes_of("--device", question.device)
     try:
-        return plan_kv_cache(layers, memory_bytes=device_bytes, limits=limits)
+        return plan_kv_cache(
+            layers,
+            memory_bytes=device_bytes,
+            limits=limits,
+            checkpoint_interval_tokens=question.checkpoint_interval_tokens,
+        )
     except NotEnoughMemoryError as error:
         place = trace.longest_request.place
         raise NotEnoughMemoryError(f"--device: {error} That is the trace's longest request, {place}.") from None
