@@ -4,17 +4,21 @@ import io
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from contextlib import redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
+from unittest import mock
 
 import pytest
 import vllm_environment  # noqa: F401 - for the engines
 from forked import call
 from plugin_process import leftovers, make_model
+
+from octavo.cli import run
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
 
@@ -61,24 +65,22 @@ def arguments(tmp_path: Path, vllm_args: dict[str, Any]) -> list[str]:
 
 def _check(words: list[str]) -> tuple[int, str]:
     """The command, whose engines fork from this process."""
-    from octavo.cli import run, vllm_check_run
-
-    vllm_check_run.run_in_group = _fork_engine
-    with redirect_stderr(io.StringIO()) as errors:
+    engines = mock.patch("octavo.cli.vllm_check_run.run_in_group", _fork_engine)
+    with engines, redirect_stderr(io.StringIO()) as errors:
         code = run(words)
     return code, errors.getvalue()
 
 
 def _fork_engine(command: list[str]) -> tuple[str, str]:
-    """What it says."""
-    from octavo.cli.vllm_check_run import main
-
+    """What `python -m MODULE ARGUMENTS` says."""
+    module, arguments = command[-2:]
     with TemporaryFile("w+") as said:
         engine = os.fork()
         if not engine:
             try:
                 sys.stdout = sys.stderr = said
-                main(command[-1])
+                sys.argv[1:] = [arguments]
+                runpy.run_module(module, run_name="__main__")
             finally:
                 said.flush()
                 os._exit(0)

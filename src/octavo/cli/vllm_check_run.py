@@ -269,11 +269,7 @@ def _read_from_disk() -> int:
     )
 
 
-def main(arguments: str) -> None:
-    task, names = msgspec.json.decode(arguments, type=tuple[CheckTask, list[str]])
-    sys.stdout.write(_MARK + msgspec.json.encode(_serve(task, names)).decode() + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    given, wanted = msgspec.json.decode(sys.argv[1], type=tuple[CheckTask, list[str]])
+    sys.stdout.write(_MARK + msgspec.json.encode(_serve(given, wanted)).decode() + "\n")
+    sys.stdout.flush()
