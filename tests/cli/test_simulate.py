@@ -56,11 +56,13 @@ def test_a_request_that_is_too_long_for_the_model_is_refused(octavo, trace):
 def test_states_are_kept_as_often_as_asked(octavo, trace):
     model = MODEL.with_name("qwen3-next-80b.json")
     asked = ("simulate", trace, "--model", model, "--device", "8GiB", "--json")
-    stored = []
-    for interval in ([], ["--checkpoint-interval-tokens", "512"]):
-        (result,) = json.loads(octavo(*asked, *interval).out)["results"]
-        stored.append(result["bytes_stored"]["memory"])
-    assert stored[0] < stored[1]
+    usual, dense = (
+        json.loads(octavo(*asked, *interval).out)["results"][0]
+        for interval in ([], ["--checkpoint-interval-tokens", "512"])
+    )
+    assert usual["bytes_stored"]["memory"] < dense["bytes_stored"]["memory"]
+    assert usual["configuration"]["checkpoint_interval_tokens"] is None
+    assert dense["configuration"]["checkpoint_interval_tokens"] == 512
     assert octavo(*asked, "--checkpoint-interval-tokens", "0").code == 2
 
 

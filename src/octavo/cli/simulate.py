@@ -125,7 +125,6 @@ def simulate(
 
     Ctrl-C ends it early and shows what there is.
     """
-    from octavo.cli.simulate_plot import draw
     from octavo.sim import read_trace
 
     _check_flags(sweep=sweep, compare=compare, plot=plot)
@@ -151,10 +150,7 @@ def simulate(
         speeds=_speeds_of(speeds or [], prefill_rate, step_ms, memory_rate=memory_rate, disk_rate=disk_rate),
     )
     results, worths = _answer(questions_of(question, sweep=sweep, compare=compare), asked, prices)
-    swept = None if sweep is None else sweep.partition("=")[0]
-    write_output(_shown(asked, results, swept=swept, worths=worths, as_json=json))
-    if plot is not None and swept is not None:
-        draw(plot, results, swept)
+    _tell(asked, results, swept=None if sweep is None else sweep.partition("=")[0], worths=worths, plot=plot, json=json)
 
 
 def _answer(
@@ -174,16 +170,21 @@ def _answer(
     ]
 
 
-def _shown(
+def _tell(
     asked: "Trace",
     results: "list[tuple[Question, SimReport]]",
     *,
     swept: str | None,
     worths: "list[Worth] | None",
-    as_json: bool,
-) -> str:
-    show = to_json if as_json else show_results
-    return show(asked, results, swept=swept, worths=worths)
+    plot: Path | None,
+    json: bool,
+) -> None:
+    from octavo.cli.simulate_plot import draw
+
+    show = to_json if json else show_results
+    write_output(show(asked, results, swept=swept, worths=worths))
+    if plot is not None and swept is not None:
+        draw(plot, results, swept)
 
 
 def _check_flags(*, sweep: str | None, compare: str | None, plot: Path | None) -> None:

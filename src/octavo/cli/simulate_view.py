@@ -93,7 +93,10 @@ def show_results(trace: "Trace", results: "Results", *, swept: str | None, worth
 
 
 def _settings(question: "Question") -> dict[str, object]:
-    names = ("device", "memory", "disk", "policy", "engines", "placement", "block_size")
+    names = (
+        "device", "memory", "disk", "policy", "engines", "placement", "block_size", "checkpoint_interval_tokens",
+        "step_tokens",
+    )  # fmt: skip
     return {name: getattr(question, name) for name in names} | {"speeds": msgspec.to_builtins(question.speeds)}
 
 
