@@ -110,7 +110,7 @@ soak: $(VENV)/.installed  ## the whole stack at random with faults, and its prog
 families: $(VENV)/.installed  ## what of transformers answers as it does in plain Hugging Face
 	PYTHONPATH=tests/lib $(BIN)/python tests/engine/compare_families.py $(FAMILIES)
 
-mutants: $(VENV)/.installed  ## seeded bugs, each of which the tests must catch (SOME=12: so many of them)
+mutants: $(VENV)/.installed  ## seeded bugs, each of which the tests must catch (SOME=16: so many of them)
 	$(BIN)/python scripts/mutation_check.py --jobs 2 $(if $(SOME),--some $(SOME))
 
 test-vllm: $(VLLM_VENV)/.installed servers  ## the suites against the real vLLM, and a short one against its other versions

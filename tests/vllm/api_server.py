@@ -41,7 +41,7 @@ def serving(model: str, folder: Path, *options: str, imports: bool = False) -> I
 
 @contextmanager
 def starting(model: str, folder: Path, *options: str, imports: bool = False) -> Iterator[Server]:
-    """A server that may not be ready yet. `imports`: as a person starts it."""
+    """A server that may not be ready yet. `imports`: it imports vLLM itself, as where a person starts it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

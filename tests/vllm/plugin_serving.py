@@ -19,10 +19,10 @@ from octavo.tiers import TierState
 from octavo.vllm_plugin.adapter.manager import OctavoManager
 
 torch.set_num_threads(1)  # a vLLM in this process asks for more
+# Ranks, and the engine of a server, fork from what has imported vLLM. On a CPU vLLM starts interpreters for them, and
+# each imports it for ten seconds.
 for module in (multiproc_executor, engine_utils):
     module.get_mp_context = lambda: multiprocessing.get_context("fork")
-"""Ranks, and the engine of a server, fork from what has imported vLLM. On a CPU vLLM starts interpreters for them, and
-each imports it for ten seconds."""
 
 
 def start(model: str, transfer: dict[str, Any] | None, **options: Any) -> LLM:

@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import traceback
 from contextlib import redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -73,14 +74,16 @@ def _check(words: list[str]) -> tuple[int, str]:
 
 def _fork_engine(command: list[str]) -> tuple[str, str]:
     """What `python -m MODULE ARGUMENTS` says."""
-    module, arguments = command[-2:]
+    module, words = command[-2:]
     with TemporaryFile("w+") as said:
         engine = os.fork()
         if not engine:
             try:
                 sys.stdout = sys.stderr = said
-                sys.argv[1:] = [arguments]
+                sys.argv[1:] = [words]
                 runpy.run_module(module, run_name="__main__")
+            except Exception:  # noqa: BLE001 - what it says is all that is known of it
+                traceback.print_exc()
             finally:
                 said.flush()
                 os._exit(0)
