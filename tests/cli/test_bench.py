@@ -150,6 +150,18 @@ def test_prompts_share_what_their_hash_ids_share(trace):
     assert other[0][:100] != first[:100]
 
 
+def test_of_a_long_block_only_what_a_prompt_has_is_made(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps({"timestamp": 0, "input_length": 50, "output_length": 5, "hash_ids": [7]}))
+
+    def prompt(block_tokens):
+        asked = read_trace(path, block_tokens=block_tokens)
+        return replay_trace(asked, TOKENS, block_tokens=None, speed=None)[0].turns[0].new_token_ids()
+
+    assert prompt(10**18) == prompt(512)
+    assert len(prompt(10**18)) == 50
+
+
 def test_the_first_request_does_not_wait_for_its_date(tmp_path):
     path = tmp_path / "trace.jsonl"
     asked = {"input_length": 600, "output_length": 9, "hash_ids": [0, 1]}

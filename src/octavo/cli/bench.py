@@ -56,7 +56,7 @@ def serve(
     turn_tokens: Annotated[int, typer.Option(help="Tokens that each turn adds.", min=1)] = 128,
     output_tokens: Annotated[int, typer.Option(help="Tokens of each answer.", min=1)] = 32,
     concurrency: Annotated[int, typer.Option(help="Requests that are open at once.", min=1, max=4096)] = 8,
-    vocab_size: Annotated[int, typer.Option(help="Token ids of prompts are below this.", min=16)] = 256,
+    vocab_size: Annotated[int, typer.Option(help="Token ids of prompts are below this.", min=16, max=1 << 31)] = 256,
     seed: Annotated[int, typer.Option(help="Of prompts. Change it to find nothing cached.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:

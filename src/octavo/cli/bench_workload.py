@@ -121,4 +121,8 @@ def hold_conversations(tokens: Tokens, shape: ConversationShape, count: int) -> 
 
 
 def _make_blocks(tokens: Tokens, hash_ids: Sequence[int], block_tokens: int, length: int) -> list[int]:
-    return [token for hash_id in hash_ids for token in tokens.make(block_tokens, _BLOCK, hash_id)][:length]
+    """The tokens of a prompt. Of each block no more is made than the prompt has: a block may be of any length."""
+    made: list[int] = []
+    for hash_id in hash_ids:
+        made += tokens.make(min(block_tokens, length - len(made)), _BLOCK, hash_id)
+    return made
