@@ -72,6 +72,7 @@ def test_neither_config_nor_layers(complaint):
         (["warm", "http://a", "file", "--parallel", "300"], "--parallel must be a whole number from 1 to 256, not 300"),
         (["bench", "serve", "--turns", "0"], "--turns must be a whole number of 1 or more, not 0"),
         (["bench", "serve", "--speed", "quick"], "--speed must be a number, not 'quick'"),
+        (["bench", "serve", "--speed", os.fsdecode(b"\xff")], "--speed holds what is not UTF-8; write plain text"),
         (
             ["bench", "serve", "--vocab-size", "9" * 20],
             f"--vocab-size must be a whole number from 16 to {1 << 31}, not {'9' * 20}",

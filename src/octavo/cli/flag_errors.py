@@ -24,6 +24,8 @@ def sentence_of(error: Any) -> str:
     from octavo.settings import shown  # msgspec, which most commands do without
 
     (first, *_) = error.__cause__.errors()  # type: ignore[union-attr]  # pydantic's
+    if first["type"] == "string_unicode":
+        return f"{name} holds what is not UTF-8; write plain text"
     value = shown(first["input"])
     if "_than_" in first["type"]:  # a number beyond the bounds
         value = value.strip("' ")
