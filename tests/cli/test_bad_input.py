@@ -95,6 +95,23 @@ def test_a_wrong_number_is_told_like_that_of_a_setting(complaint, arguments, sen
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["cache", "clear", "{}", "--yes"],
+        ["store", "stat", "file://{}"],
+        ["store", "verify", "file://{}"],
+        ["store", "gc", "file://{}", "--size", "1GiB"],
+        ["store", "delete", "file://{}", "--salt", "team", "--yes"],
+        ["store", "warm", "file://{}", "--disk", "{}/disk", "--size", "1GiB"],
+    ],
+)
+def test_an_empty_choice_is_not_all(complaint, tmp_path, arguments):
+    """It is what a script's unset variable leaves."""
+    told = complaint(*(argument.format(tmp_path) for argument in arguments), "--namespace", "")
+    assert told == "octavo: --namespace: '' chooses nothing: name something, or leave the flag out\n"
+
+
+@pytest.mark.parametrize(
     ("arguments", "flag"),
     [
         (["simulate", "trace", "--sweep", "memory=1GiB..2GiB", "--sweep", "disk=1GiB..2GiB"], "--sweep"),

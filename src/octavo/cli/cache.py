@@ -12,7 +12,7 @@ import typer
 from octavo.chunks import name_tenant
 from octavo.cli.cache_view import show_namespaces, show_statistics
 from octavo.cli.exit_codes import FAILED
-from octavo.cli.flags import naming
+from octavo.cli.flags import naming, not_empty
 from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import confirm, write_output
 from octavo.errors import InputError
@@ -78,7 +78,9 @@ def verify(directory: _Directory, *, json: _Json = False) -> None:
 def clear(
     directory: _Directory,
     *,
-    namespace: Annotated[str, typer.Option(help="Only namespaces that begin with these hexadecimal digits.")] = "",
+    namespace: Annotated[
+        str, typer.Option(help="Only namespaces that begin with these hexadecimal digits.", callback=not_empty)
+    ] = "",
     salt: Annotated[
         str | None, typer.Option(help="Only what was stored under this salt (a tenant's).", show_default="all")
     ] = None,

@@ -30,3 +30,12 @@ def naming(flag: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{flag}: {error}") from error
+
+
+def not_empty(context: typer.Context, parameter: typer.CallbackParam, text: str) -> str:
+    """The text of a flag that chooses, and that chooses all where it is left out. Raises InputError if it is given
+    and empty, as where a script has an unset variable: `--namespace "$NAMESPACE"` would choose all."""
+    source = context.get_parameter_source(str(parameter.name))
+    if not text and source is not None and source.name != "DEFAULT":
+        raise InputError(f"--{parameter.name}: '' chooses nothing: name something, or leave the flag out")
+    return text

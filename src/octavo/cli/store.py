@@ -16,7 +16,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from octavo.chunks import name_tenant
 from octavo.cli.exit_codes import FAILED
-from octavo.cli.flags import bytes_of, naming
+from octavo.cli.flags import bytes_of, naming, not_empty
 from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import confirm, write_output
 from octavo.cli.store_address import at_a_store
@@ -42,7 +42,12 @@ app = CommandGroup()
 _HEX_DIGITS = set("0123456789abcdef")
 
 _Namespace = Annotated[
-    str, typer.Option(help="Only namespaces whose digest begins so, or whose model has this name.", show_default="all")
+    str,
+    typer.Option(
+        help="Only namespaces whose digest begins so, or whose model has this name.",
+        show_default="all",
+        callback=not_empty,
+    ),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")]
@@ -183,7 +188,10 @@ def warm(
         str, typer.Option(help="The engine's --disk-size: 100GiB. The newest objects that fit are copied.")
     ],
     namespace: Annotated[
-        str, typer.Option(help="The beginning of a namespace's digest, or its model's name, if there are several.")
+        str,
+        typer.Option(
+            help="The beginning of a namespace's digest, or its model's name, if there are several.", callback=not_empty
+        ),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied, and copy nothing.")] = False,
     disk_key_file: Annotated[
