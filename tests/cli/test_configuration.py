@@ -57,6 +57,8 @@ def test_flags_count_more_than_variables_and_these_more_than_the_file(file):
         ("--blocks-per-chunk", "{default: 4}", {"default": 4}),
         ("--tiers", "[{type: disk, path: /x, size: 1GiB}]", [{"type": "disk", "path": "/x", "size": "1GiB"}]),
         ("--store", "on_eviction", "on_eviction"),
+        ("--port", "08010", 8010),
+        ("--port", "010", 10),
     ],
 )
 def test_text_stands_for_any_kind_of_value(flag, text, value):
@@ -112,6 +114,13 @@ def test_a_host_that_is_left_empty_does_not_open_a_server_to_all(octavo, argumen
     ran = octavo(*arguments, "--host", "")
     assert (ran.code, ran.out) == (2, "")
     assert "--host must be an address such as 127.0.0.1, or 0.0.0.0 for all, not ''" in ran.err
+
+
+@pytest.mark.parametrize("text", ["", " ", "1:30"])
+def test_what_a_file_would_read_as_another_number_is_refused_as_it_was_typed(text):
+    """YAML has null for nothing, and 90 for 1:30."""
+    with pytest.raises(InputError, match=f"OCTAVO_PORT must be a whole number from 0 to 65535, not '{text}'"):
+        gather(SERVE, {}, {"OCTAVO_PORT": text}, None)
 
 
 def test_a_wrong_variable_is_named():
