@@ -178,6 +178,12 @@ def test_an_interrupt_while_a_class_is_made_is_no_traceback(tmp_path):
     assert (asked.returncode, asked.stdout, asked.stderr) == (130, "", "")
 
 
+def test_no_source_names_a_character():
+    """To compile the name Python imports `unicodedata`, and makes a SyntaxError of an interrupt meanwhile."""
+    sources = {file.name: file.read_text() for file in (ROOT / "src" / "octavo").rglob("*.py")}
+    assert {name for name, text in sources.items() if "\\N{" in text} == set()
+
+
 def test_the_command_catches_interrupts_before_it_loads_anything_slow():
     program = "import sys; before = set(sys.modules); from octavo.cli import main; print(*set(sys.modules) - before)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

@@ -11,8 +11,8 @@ import typer
 
 from octavo.errors import InputError
 
-_JOINER = "\N{ZERO WIDTH JOINER}"
-"""A format character that emoji need. Others, which reorder the text, are hidden."""
+_JOINER = "\u200d"
+"""The zero-width joiner, a format character that emoji need. Others, which reorder the text, are hidden."""
 
 
 def write_output(text: str) -> bool:

@@ -18,7 +18,8 @@ _WINDOW_TOKENS = 8
 """Recent tokens that gather before the window moves: each move costs one more decoding."""
 _MOST_WINDOW_TOKENS = 64
 """Bytes that made no character in this many tokens never will."""
-_INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+_INCOMPLETE = "\ufffd"
+"""The replacement character."""
 
 
 class TokenDecoder(Protocol):
