@@ -180,3 +180,25 @@ def test_warm_answers_without_a_count(told_by, body):
 @pytest.mark.parametrize(("command", "told"), [("models", "names no model"), ("why", "does not say why")])
 def test_bodies_that_are_no_json(told_by, command, told, body):
     assert told in told_by(command, answer(body, kind=b"application/json; charset=rot13"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": {"message": "GET /why/cmpl-1: not found"}}',  # octavo route
+        b'{"detail": "Not Found"}',  # vLLM
+    ],
+)
+def test_a_server_that_keeps_no_records_is_told_from_one_that_has_forgotten(octavo, body):
+    with odd_server(answer(body, b"404 Not Found")) as url:
+        ran = octavo("why", "cmpl-1", "--url", url)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "behind a router, ask the one that the answer's x-octavo-engine names; of vLLM, give its log" in ran.err
+
+
+def test_a_request_that_a_server_has_forgotten_has_no_other_remedy(octavo):
+    with odd_server(
+        answer(b'{"error": {"message": "no request \'cmpl-1\' has started of late"}}', b"404 Not Found")
+    ) as url:
+        ran = octavo("why", "cmpl-1", "--url", url)
+    assert ran.err == f"octavo: {url} answers 404: no request 'cmpl-1' has started of late\n"

@@ -13,6 +13,11 @@ from octavo.errors import MALFORMED, InputError
 
 _LONGEST_LINE_CHARS = 16 << 20
 """Of a log. A device such as /dev/zero is one line without end."""
+_NO_RECORDS = (
+    "an engine of Octavo keeps these records: behind a router, ask the one that the answer's x-octavo-engine names; "
+    "of vLLM, give its log (--log)"
+)
+"""Where the server does not know the path, as a router or vLLM."""
 
 
 def why(
@@ -37,7 +42,12 @@ def why(
     from octavo.cli.serve_client import ask, base_url_of, headers_of, open_client
 
     with open_client(base_url_of(url), headers_of(api_key)) as client:
-        body = ask(client, "GET", f"/why/{quote(request, safe='')}")
+        try:
+            body = ask(client, "GET", f"/why/{quote(request, safe='')}")
+        except InputError as error:
+            if "not found" not in str(error).casefold():
+                raise
+            raise InputError(f"{error}; {_NO_RECORDS}") from None
     if json:
         write_output(printable(body.decode(errors="replace")) + "\n")
         return
