@@ -221,7 +221,17 @@ def test_ctrl_c_is_no_traceback_while_the_processes_of_a_sweep_start(octavo, tra
 
     monkeypatch.setattr("octavo.cli.simulate_run.wait", interrupt_all)
     ran = octavo("simulate", trace, "--model", MODEL, *SWEEP)
-    assert ran.code == 0 or "interrupted before it had a result" in ran.err
+    assert (ran.code, ran.err) in ((0, ""), (130, "octavo: the simulation was interrupted before it had a result\n"))
+
+
+def test_ctrl_c_before_the_first_result_is_no_mistake_of_the_command_line(octavo, trace, monkeypatch):
+    def interrupt(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(SimulatedEngine, "submit", interrupt)
+    ran = octavo("simulate", trace, "--model", MODEL)
+    assert (ran.code, ran.out) == (130, "")
+    assert ran.err == "octavo: the simulation was interrupted before it had a result\n"
 
 
 def test_a_process_of_a_sweep_that_is_killed_is_told_with_the_remedy(octavo, trace, monkeypatch):

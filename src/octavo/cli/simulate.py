@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from octavo.cli.exit_codes import INTERRUPTED
 from octavo.cli.flags import bytes_of
 from octavo.cli.model_folder import find_model
-from octavo.cli.output import write_output
+from octavo.cli.output import print_error, write_output
 from octavo.cli.simulate_question import Question, config_of, parse_prices, questions_of
 from octavo.cli.simulate_run import ask_all
 from octavo.cli.simulate_view import show_results, to_json
@@ -162,7 +163,8 @@ def _answer(
     config_of_question = {each: config_of(each, asked) for each in questions}  # a wrong value is told before minutes
     results = ask_all(questions, asked)
     if not results:
-        raise InputError("the simulation was interrupted before it had a result")
+        print_error("the simulation was interrupted before it had a result")
+        raise typer.Exit(INTERRUPTED)
     if prices is None:
         return results, None
     return results, [
