@@ -205,7 +205,10 @@ def test_a_damaged_line_is_named_and_nothing_is_sent(octavo, tmp_path, line, wha
         (["record", "tcp://127.0.0.1:1", "f", "--max-bytes", "many"], "--max-bytes"),
         (["replay", "absent.jsonl", "tcp://*:0"], "absent.jsonl: No such file or directory"),
         (["replay", "absent.jsonl", "tcp://*:0", "--speed", "0"], "--speed"),
-        (["replay", "absent.jsonl", "tcp://*:0", "--subscriber-timeout", "0"], "--subscriber-timeout"),
+        (
+            ["replay", "absent.jsonl", "tcp://*:0", "--subscriber-timeout", "0"],
+            "must be more than 0 and at most 3600, not 0.0",
+        ),
         (["replay", os.devnull, "tcp://127.0.0.1:0", "--subscriber-timeout", "0.01"], "nobody subscribed"),
         (["replay", os.devnull, "nonsense"], "'nonsense' is no endpoint"),
     ],

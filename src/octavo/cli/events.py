@@ -111,7 +111,9 @@ def replay_file(
     if not 0 < speed < float("inf"):
         raise InputError(f"--speed must be more than 0, not {speed}")
     if not 0 < subscriber_timeout <= _LONGEST_PAUSE_S:
-        raise InputError(f"--subscriber-timeout must be from 0 to {_LONGEST_PAUSE_S:.0f}, not {subscriber_timeout}")
+        raise InputError(
+            f"--subscriber-timeout must be more than 0 and at most {_LONGEST_PAUSE_S:.0f}, not {subscriber_timeout}"
+        )
     _check_crosses_processes(endpoint)
     for _ in read_recorded(file):  # a file is refused before the first of its messages is sent
         pass
