@@ -85,13 +85,26 @@ def messages_of(tree):
             yield re.sub(r"%[.0-9]*[a-z]", "…", node.value)
 
 
-def test_messages_that_are_explained_are_told():
-    told = "\n".join(
+@pytest.fixture(scope="module")
+def told():
+    """All texts of the source."""
+    return "\n".join(
         message for file in (ROOT / "src").rglob("*.py") for message in messages_of(ast.parse(file.read_text()))
     )
+
+
+def test_messages_that_are_explained_are_told(told):
     explained = [block.strip() for block in blocks_of("docs/troubleshooting.md", "text")]
     assert explained
     assert [message for message in explained if message not in told] == []
+
+
+def test_lines_of_the_log_that_are_explained_are_written(told):
+    table = (ROOT / "docs/vllm.md").read_text().partition("## What each log line means\n")[2].partition("\n## ")[0]
+    explained = re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
+    assert len(explained) > 10
+    parts = {line: [part.strip(" :()") for part in line.split("...")] for line in explained}
+    assert [line for line in explained if not all(part in told for part in parts[line])] == []
 
 
 def test_metrics_that_the_docs_name_are_there():
