@@ -171,6 +171,10 @@ class TestSpec:
         with pytest.raises(InputError, match=named):
             spec_from_config({"type": "zstd", "tier": DISK, **config})
 
+    def test_the_tier_below_is_asked_for_in_a_persons_words(self):
+        with pytest.raises(InputError, match=r"tier is missing; give the tier below it, such as \{type: disk, "):
+            spec_from_config({"type": "zstd"})
+
 
 def test_a_load_waits_for_no_store(tmp_path):
     driver = tier_driver.TierDriver(open_zstd(tmp_path), lambda tier: tier._inner.wait(0.01))

@@ -33,7 +33,10 @@ class ZstdConfig(Settings, frozen=True, kw_only=True):
     """Bytes of an element: one number for all groups, or a list by group whose last number holds for all further
     groups."""
     level: Annotated[int, Meta(ge=1, le=22)] = 1
-    tier: OffloadingSpec
+    tier: Annotated[
+        OffloadingSpec,
+        Meta(description="the tier below it, such as {type: disk, path: /var/cache/octavo, size: 100GiB}"),
+    ]
 
     def __post_init__(self) -> None:
         super().__post_init__()
