@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from http import HTTPStatus
-from itertools import chain
 from typing import Any, cast
 
 import msgspec
@@ -17,7 +16,6 @@ from ray import serve
 from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,18 +25,16 @@ from octavo.ray.arguments import Arguments
 from octavo.ray.handed import AnswerPart, HandedRequest, Head
 from octavo.router import SESSION, NoTokensError, read_tokens, short_text
 from octavo.server import (
-    REFUSALS,
     Access,
     Admission,
     ApiError,
     BodyRoute,
     Exchange,
-    Gate,
     Headers,
     HttpConfig,
     HttpMetrics,
     Ticket,
-    cors,
+    gated_app,
     tenants_of,
 )
 
@@ -75,20 +71,8 @@ class Ingress:
             Access.OPEN: [Route("/health", self._hand_on, methods=["GET"])],
             Access.OWN: [*posts, *(Route(path, self._hand_on, methods=["GET"]) for path in _ABOUT_MODELS)],
         }
-        gate = Middleware(
-            Gate,
-            routes=routes,
-            api_key=config.api_key,
-            tenants=tenants,
-            own_hosts=config.allowed_hosts,
-            friendly_origins=config.cors_origins,
-            is_crowded=lambda: False,
-        )
-        return Starlette(
-            routes=list(chain.from_iterable(routes.values())),
-            middleware=[*cors(config.cors_origins), gate],
-            exception_handlers=dict(REFUSALS),
-        )
+        origins = config.cors_origins
+        return gated_app(routes, config, is_crowded=lambda: False, tenants=tenants, friendly_origins=origins)
 
     async def answer(self, exchange: Exchange, path: str, body: bytes) -> None:
         """Answers one request with a body."""

@@ -5,11 +5,9 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import chain
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -24,16 +22,15 @@ from octavo.router.metrics import RouterMetrics
 from octavo.router.names import LookUp, look_up
 from octavo.router.proxy import Proxy
 from octavo.server import (
-    REFUSALS,
     Access,
     Admission,
     BodyRoute,
     Exchange,
-    Gate,
     HttpMetrics,
     SignalledServer,
     Tenant,
     Ticket,
+    gated_app,
     http_settings,
     most_connections,
     tenants_of,
@@ -122,17 +119,8 @@ class _Routes:
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
         ]
         routes = FleetRoutes(self._fleet, self._proxy.decisions, self._metrics).by_access() | {Access.OWN: own}
-        gate = Middleware(
-            Gate,
-            routes=routes,
-            api_key=config.api_key,
-            tenants=self._tenants,
-            own_hosts=(config.host, *config.allowed_hosts),
-            is_crowded=is_crowded,
-            operator_key=config.operator_api_key,
-        )
-        return Starlette(
-            routes=list(chain.from_iterable(routes.values())), middleware=[gate], exception_handlers=dict(REFUSALS)
+        return gated_app(
+            routes, config, is_crowded=is_crowded, tenants=self._tenants, operator_key=config.operator_api_key
         )
 
     def _generation(self, path: str) -> "_Generation":

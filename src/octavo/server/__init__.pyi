@@ -5,7 +5,6 @@ from .body_parts import check_parts as check_parts
 from .body_route import BodyRoute as BodyRoute
 from .config import HttpConfig as HttpConfig, ServerConfig as ServerConfig, check_api_keys as check_api_keys
 from .connection import most_connections as most_connections
-from .cors import cors as cors
 from .engine_facts import EngineFacts as EngineFacts
 from .errors import (
     ApiError as ApiError,
@@ -20,6 +19,7 @@ from .exchange import (
     Headers as Headers,
 )
 from .gate import Access as Access, Gate as Gate
+from .gated_app import gated_app as gated_app
 from .hints import RETAIN as RETAIN
 from .http_metrics import ANSWERS as ANSWERS, GONE as GONE, HttpMetrics as HttpMetrics
 from .load_book import (
@@ -42,7 +42,6 @@ from .metric import (
 from .metrics import METRICS as METRICS
 from .offload_view import OffloadReport as OffloadReport, ReadOffload as ReadOffload, view_tiers as view_tiers
 from .page import read_page as read_page
-from .refusals import REFUSALS as REFUSALS
 from .service import Service as Service
 from .serving import Server as Server
 from .signalled import SignalledServer as SignalledServer

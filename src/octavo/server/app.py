@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import chain
 from secrets import token_hex
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -15,15 +13,14 @@ from starlette.routing import Route
 from octavo.engine import Engine, published_plan
 from octavo.errors import InputError
 from octavo.server.answer_bodies import encode
-from octavo.server.cors import cors
 from octavo.server.engine_facts import EngineFacts
 from octavo.server.errors import bad_request, not_durable, shutting_down
-from octavo.server.gate import TENANT, Access, Gate
+from octavo.server.gate import TENANT, Access
+from octavo.server.gated_app import gated_app
 from octavo.server.generation_route import GenerationRoute
 from octavo.server.metric import CONTENT_TYPE
 from octavo.server.page import read_page
 from octavo.server.page_state import PageStates
-from octavo.server.refusals import REFUSALS
 from octavo.server.service import Service
 from octavo.server.tenants import Tenant
 from octavo.server.tokenize_route import DetokenizeRoute, TokenizeRoute
@@ -37,7 +34,6 @@ _TRUTHS = {"true": True, "false": False}
 def make_app(service: Service, *, is_crowded: Callable[[], bool], tenants: Sequence[Tenant] = ()) -> Starlette:
     """All routes over one service. While `is_crowded`, only `/health` is answered."""
     plain = _PlainRoutes(service)
-    config = service.config
     routes = {
         Access.OPEN: [
             Route("/health", plain.health, methods=["GET"]),
@@ -63,20 +59,8 @@ def make_app(service: Service, *, is_crowded: Callable[[], bool], tenants: Seque
         ],
         Access.CHANGES_ALL: [Route("/reset_prefix_cache", plain.reset_prefix_cache, methods=["POST"])],
     }
-    gate = Middleware(
-        Gate,
-        routes=routes,
-        api_key=config.api_key,
-        tenants=tenants,
-        own_hosts=(config.host, *config.allowed_hosts),
-        friendly_origins=config.cors_origins,
-        is_crowded=is_crowded,
-    )
-    return Starlette(
-        routes=list(chain.from_iterable(routes.values())),
-        middleware=[*cors(config.cors_origins), gate],
-        exception_handlers=dict(REFUSALS),
-    )
+    origins = service.config.cors_origins
+    return gated_app(routes, service.config, is_crowded=is_crowded, tenants=tenants, friendly_origins=origins)
 
 
 class _PlainRoutes:

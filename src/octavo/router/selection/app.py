@@ -4,13 +4,11 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
-from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -22,15 +20,14 @@ from octavo.router.selection.requests import WorkerId
 from octavo.router.selection.service import SelectionService
 from octavo.server import (
     CONTENT_TYPE,
-    REFUSALS,
     Access,
     Admission,
     ApiError,
     BodyRoute,
     Exchange,
-    Gate,
     SignalledServer,
     Ticket,
+    gated_app,
     http_settings,
     most_connections,
 )
@@ -95,16 +92,7 @@ class SelectionServer(SignalledServer):
                 Route("/metrics", self._tell_metrics, methods=["GET"]),
             ],
         }
-        gate = Middleware(
-            Gate,
-            routes=routes,
-            api_key=config.api_key,
-            own_hosts=(config.host, *config.allowed_hosts),
-            is_crowded=is_crowded,
-        )
-        return Starlette(
-            routes=list(chain.from_iterable(routes.values())), middleware=[gate], exception_handlers=dict(REFUSALS)
-        )
+        return gated_app(routes, config, is_crowded=is_crowded)
 
     async def _delete_worker(self, request: Request) -> Response:
         return _json(await self.service.delete_worker(self._id_of(request.path_params["worker_id"])))
