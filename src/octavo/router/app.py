@@ -17,7 +17,7 @@ from octavo.router.config import RouterConfig
 from octavo.router.engine_client import open_engine_client
 from octavo.router.engines_file import read_engines_file, watch_engines_file
 from octavo.router.fleet import Fleet
-from octavo.router.fleet_routes import FleetRoutes, as_json
+from octavo.router.fleet_routes import FleetRoutes
 from octavo.router.metrics import RouterMetrics
 from octavo.router.names import LookUp, look_up
 from octavo.router.proxy import Proxy
@@ -30,6 +30,7 @@ from octavo.server import (
     SignalledServer,
     Tenant,
     Ticket,
+    as_json,
     gated_app,
     http_settings,
     most_connections,

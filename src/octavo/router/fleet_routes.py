@@ -2,7 +2,6 @@
 
 from http import HTTPStatus
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -11,7 +10,7 @@ from octavo.router.decisions import Decisions
 from octavo.router.fleet import Fleet
 from octavo.router.metrics import RouterMetrics
 from octavo.router.state import engine_state, state_of
-from octavo.server import CONTENT_TYPE, Access, ApiError, read_page
+from octavo.server import CONTENT_TYPE, Access, ApiError, as_json, read_page
 
 
 class FleetRoutes:
@@ -63,7 +62,3 @@ class FleetRoutes:
             raise ApiError(HTTPStatus.NOT_FOUND, f"there is no engine {name!r} here, only {known}")
         self._fleet.drain(name, is_draining=request.method == "POST")
         return as_json(engine_state(self._fleet.members[name], self._fleet.placement))
-
-
-def as_json(message: object) -> Response:
-    return Response(msgspec.json.encode(message), media_type="application/json")

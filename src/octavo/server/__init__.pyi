@@ -1,5 +1,6 @@
 from .accepting import tell_full as tell_full
 from .admission import Admission as Admission, Ticket as Ticket
+from .answer_bodies import as_json as as_json
 from .app import make_app as make_app
 from .body_parts import check_parts as check_parts
 from .body_route import BodyRoute as BodyRoute
@@ -9,6 +10,7 @@ from .engine_facts import EngineFacts as EngineFacts
 from .errors import (
     ApiError as ApiError,
     as_api_error as as_api_error,
+    bad_request as bad_request,
     not_found as not_found,
     overloaded as overloaded,
 )

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from starlette.responses import Response
 
 TokenIds = list[int] | tuple[int, ...]
 
@@ -142,3 +143,8 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
 def encode(message: Any) -> bytes:
     """The answer, as JSON."""
     return msgspec.json.encode(message)
+
+
+def as_json(message: object) -> Response:
+    """The answer of a plain route."""
+    return Response(encode(message), media_type="application/json")

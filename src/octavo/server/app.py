@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from octavo.engine import Engine, published_plan
 from octavo.errors import InputError
-from octavo.server.answer_bodies import encode
+from octavo.server.answer_bodies import as_json, encode
 from octavo.server.engine_facts import EngineFacts
 from octavo.server.errors import bad_request, not_durable, shutting_down
 from octavo.server.gate import TENANT, Access
@@ -75,12 +75,12 @@ class _PlainRoutes:
 
     async def models(self, request: Request) -> Response:
         """The one that is served."""
-        return _json({"object": "list", "data": [self._about_model()]})
+        return as_json({"object": "list", "data": [self._about_model()]})
 
     async def model(self, request: Request) -> Response:
         """Tells of one model, which the path names."""
         self._service.check_model(request.path_params["name"])
-        return _json(self._about_model())
+        return as_json(self._about_model())
 
     async def health(self, request: Request) -> Response:
         """Whether requests are welcome."""
@@ -89,7 +89,7 @@ class _PlainRoutes:
             raise shutting_down(f"the engine has died: {type(error).__name__}")
         if self._service.admission.is_closed or not self._service.engine.is_open:
             raise shutting_down()
-        return _json({"status": "ok"})
+        return as_json({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
         """The metrics, for Prometheus."""
@@ -105,16 +105,16 @@ class _PlainRoutes:
             raise bad_request(f"tiers = {shown(wanted)} must be true or false", param="tiers")
         if not await self._service.engine.reset_prefix_cache(tiers=_TRUTHS[wanted]):
             raise not_durable()
-        return _json({"status": "ok"})
+        return as_json({"status": "ok"})
 
     async def plan(self, request: Request) -> Response:
         """The groups and their resume rules, as routers need them to read the events."""
-        return _json(published_plan(self._service.engine.engine.manager.config))
+        return as_json(published_plan(self._service.engine.engine.manager.config))
 
     async def engine(self, request: Request) -> Response:
         """The facts that a router needs."""
         engine, model = self._service.engine.engine, self._service.config.model_name
-        return _json(_facts_of(engine, model=model, life=self._life))
+        return as_json(_facts_of(engine, model=model, life=self._life))
 
     async def load(self, request: Request) -> Response:
         """The load that all but `?router=` have sent: a line whenever it changes."""
@@ -132,7 +132,7 @@ class _PlainRoutes:
     async def why(self, request: Request) -> Response:
         """Why a recent request resumed where it did."""
         report = await self._service.why(request.path_params["request_id"], request.scope.get(TENANT))
-        return _json(report)
+        return as_json(report)
 
     async def history(self, request: Request) -> Response:
         """The page's last ten minutes."""
@@ -151,10 +151,6 @@ class _PlainRoutes:
             "owned_by": "octavo",
             "max_model_len": self._service.engine.engine.max_model_len,
         }
-
-
-def _json(message: object) -> Response:
-    return Response(encode(message), media_type=_JSON)
 
 
 def _facts_of(engine: Engine, *, model: str, life: str) -> EngineFacts:

@@ -27,14 +27,15 @@ from octavo.server import (
     Exchange,
     SignalledServer,
     Ticket,
+    as_json,
+    bad_request,
     gated_app,
     http_settings,
     most_connections,
 )
 
 _Method: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[object]]
-_JSON = "application/json"
-_JSON_HEADER = (b"content-type", _JSON.encode())
+_JSON_HEADER = (b"content-type", b"application/json")
 
 
 class SelectionServer(SignalledServer):
@@ -95,7 +96,7 @@ class SelectionServer(SignalledServer):
         return gated_app(routes, config, is_crowded=is_crowded)
 
     async def _delete_worker(self, request: Request) -> Response:
-        return _json(await self.service.delete_worker(self._id_of(request.path_params["worker_id"])))
+        return as_json(await self.service.delete_worker(self._id_of(request.path_params["worker_id"])))
 
     def _id_of(self, text: str) -> WorkerId:
         """A path does not say whether an id is a number."""
@@ -104,25 +105,25 @@ class SelectionServer(SignalledServer):
 
     async def _free(self, request: Request) -> Response:
         await self.service.free_reservation(request.path_params["selection_id"])
-        return _json({"status": "ok"})
+        return as_json({"status": "ok"})
 
     async def _prefill_complete(self, request: Request) -> Response:
         await self.service.prefill_complete(request.path_params["selection_id"])
-        return _json({"status": "ok"})
+        return as_json({"status": "ok"})
 
     async def _output_block(self, request: Request) -> Response:
         await self.service.add_output_block(request.path_params["selection_id"])
-        return _json({"status": "ok"})
+        return as_json({"status": "ok"})
 
     async def _health(self, request: Request) -> Response:
         """Tells that the service runs."""
-        return _json({"status": "ok"})
+        return as_json({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:
         """Whether a request could be sent somewhere."""
         if not self.service.ready():
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "no worker is registered yet")
-        return _json({"status": "ok"})
+        return as_json({"status": "ok"})
 
     async def _tell_metrics(self, request: Request) -> Response:
         """For Prometheus."""
@@ -144,9 +145,9 @@ class _Question(BodyRoute):
         try:
             request = msgspec.json.decode(body)
         except MALFORMED as error:
-            raise ApiError(HTTPStatus.BAD_REQUEST, f"the body {why_not_read(error, body)}") from None
+            raise bad_request(f"the body {why_not_read(error, body)}") from None
         if not isinstance(request, dict):
-            raise ApiError(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
+            raise bad_request("the body is no JSON object")
         await exchange.answer(msgspec.json.encode(await self._method(request)))
 
 
@@ -170,10 +171,6 @@ class _Dump(BodyRoute):
 
 def _teller(method: Callable[[], object]) -> Callable[[Request], Awaitable[Response]]:
     async def tell(_: Request) -> Response:
-        return _json(method())
+        return as_json(method())
 
     return tell
-
-
-def _json(message: object) -> Response:
-    return Response(msgspec.json.encode(message), media_type=_JSON)

@@ -10,7 +10,7 @@ import msgspec
 
 from octavo.router.selection.partition import Partition, Rank
 from octavo.router.selection.requests import Registration, Worker, WorkerId
-from octavo.server import ApiError, overloaded
+from octavo.server import ApiError, bad_request, not_found, overloaded
 from octavo.settings import shown
 
 _MOST_WORKERS = 1 << 14
@@ -54,10 +54,10 @@ class Catalogue:
         """A rank comes; the ranks of one instance are one worker."""
         if one.additional_salt:
             text = "additional_salt has no meaning here, where blocks bear the engines' own hashes; leave it out"
-            raise ApiError(HTTPStatus.BAD_REQUEST, text, param="additional_salt")
+            raise bad_request(text, param="additional_salt")
         if one.endpoint is None:
             text = "endpoint is missing: say where the instance publishes its events"
-            raise ApiError(HTTPStatus.BAD_REQUEST, text, param="endpoint")
+            raise bad_request(text, param="endpoint")
         worker, number = self._workers.get(one.instance_id), one.dp_rank or 0
         events = {} if worker is None else dict(worker.kv_events_endpoints)
         replay = {} if worker is None else dict(worker.replay_endpoints)
@@ -142,8 +142,3 @@ class Catalogue:
         partition.remove(rank)
         if not partition.ranks:
             del self.partitions[worker.partition]
-
-
-def not_found(message: str) -> ApiError:
-    """There is no such worker, rank or reservation."""
-    return ApiError(HTTPStatus.NOT_FOUND, message, code="not_found")

@@ -8,8 +8,7 @@ from http import HTTPStatus
 
 from octavo.router.engine_load import Reservation
 from octavo.router.placement import Placement
-from octavo.router.selection.catalogue import not_found
-from octavo.server import ApiError, overloaded
+from octavo.server import ApiError, not_found, overloaded
 from octavo.settings import shown
 
 _MOST = 1 << 16

@@ -20,12 +20,12 @@ from uuid import uuid4
 from octavo.events import BlockStored
 from octavo.router.indexes import ReadPrompt
 from octavo.router.placement import Choice
-from octavo.router.selection.catalogue import Catalogue, not_found
+from octavo.router.selection.catalogue import Catalogue
 from octavo.router.selection.dumping import dump_as_json
 from octavo.router.selection.partition import Levels, Partition, Rank
 from octavo.router.selection.requests import Question, Registration, Worker, WorkerId, read
 from octavo.router.selection.reservations import Booking, Reservations
-from octavo.server import ApiError
+from octavo.server import ApiError, not_found
 from octavo.settings import shown
 
 
