@@ -2,8 +2,6 @@
 
 import asyncio
 
-from prometheus_client import CollectorRegistry
-
 from octavo.server import Admission, BodyRoute, HttpMetrics, ServerConfig
 
 SCOPE = {"type": "http", "path": "/v1/completions", "headers": []}
@@ -27,7 +25,7 @@ class Broken(BodyRoute):
 class Endless(BodyRoute):
     def __init__(self, admission):
         config = ServerConfig(model_name="m", send_timeout_s=3600)
-        super().__init__(admission, HttpMetrics(CollectorRegistry()), config)
+        super().__init__(admission, HttpMetrics(), config)
         self.is_open = asyncio.Event()
 
     async def _serve(self, exchange, ticket):
@@ -56,7 +54,7 @@ def test_a_client_that_does_not_read_holds_up_no_end():
 
 def test_a_client_that_does_not_read_why_its_answer_broke_off_has_gone():
     """It was an exception that no route had caught, whose traceback uvicorn logged."""
-    metrics = HttpMetrics(CollectorRegistry())
+    metrics = HttpMetrics()
 
     async def take_the_head(message):
         if message["type"] == "http.response.body":

@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import Any, cast
 
 import msgspec
-from prometheus_client import CollectorRegistry
 from ray import serve
 from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
@@ -62,7 +61,7 @@ class Ingress:
         config = self._config
         tenants = tenants_of(config.tenants, config)
         admission = Admission(most_requests=MOST_OPEN, most_bytes=config.max_buffered_bytes, is_shared=bool(tenants))
-        metrics = HttpMetrics(CollectorRegistry())
+        metrics = HttpMetrics()
         posts = [
             Route(path, _HandedRoute(path, self, admission, metrics, config), methods=["POST"])
             for path in (*_GENERATING, *_ABOUT_TOKENS)

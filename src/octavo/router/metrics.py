@@ -2,12 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, Histogram
-
 from octavo.router.state import EngineState, FleetState
-from octavo.server import ANSWERS, GONE, Described, HttpMetrics, Metric, MetricKind, counter, gauge, render
-
-_FIRST_TOKEN_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
+from octavo.server import ANSWERS, FIRST_TOKEN_S, GONE, Described, HttpMetrics, Metric, MetricKind, counter, gauge
 
 _FIRST_TOKEN = Described(
     name="octavo_router_time_to_first_token_seconds",
@@ -123,12 +119,9 @@ class RouterMetrics(HttpMetrics):
     """One router's metrics."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        super().__init__(self._registry)
-        self.first_token = Histogram(
-            _FIRST_TOKEN.name, _FIRST_TOKEN.about, buckets=_FIRST_TOKEN_S, registry=self._registry
-        )
+        super().__init__()
+        self.first_token = self._histogram(_FIRST_TOKEN, FIRST_TOKEN_S)
 
     def render(self, seen: FleetState) -> bytes:
         """Everything as text."""
-        return render([*self._registry.collect(), *(metric.family(seen) for metric in _FLEET_METRICS)], {})
+        return self._as_text(metric.family(seen) for metric in _FLEET_METRICS)

@@ -23,7 +23,7 @@ from .exchange import (
 from .gate import Access as Access, Gate as Gate
 from .gated_app import gated_app as gated_app
 from .hints import RETAIN as RETAIN
-from .http_metrics import ANSWERS as ANSWERS, GONE as GONE, HttpMetrics as HttpMetrics
+from .http_metrics import ANSWERS as ANSWERS, FIRST_TOKEN_S as FIRST_TOKEN_S, GONE as GONE, HttpMetrics as HttpMetrics
 from .load_book import (
     LOAD_HEARTBEAT_S as LOAD_HEARTBEAT_S,
     PREFILL as PREFILL,
@@ -39,7 +39,6 @@ from .metric import (
     MetricKind as MetricKind,
     counter as counter,
     gauge as gauge,
-    render as render,
 )
 from .metrics import METRICS as METRICS
 from .offload_view import OffloadReport as OffloadReport, ReadOffload as ReadOffload, view_tiers as view_tiers

@@ -1,19 +1,19 @@
 """Metrics for Prometheus, in a registry of their own. Counters are read from the engine when somebody asks."""
 
 import time
+from collections.abc import Callable, Sequence
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import Histogram
 from prometheus_client.core import Metric as Family
 
 from octavo.engine import EngineSnapshot
 from octavo.server.engine_metrics import ENGINE_METRICS
-from octavo.server.http_metrics import ANSWERS, GONE, HttpMetrics
-from octavo.server.metric import Described, Metric, MetricKind, gauge, render
+from octavo.server.http_metrics import ANSWERS, FIRST_TOKEN_S, GONE, HttpMetrics
+from octavo.server.metric import Described, Metric, MetricKind, gauge
 from octavo.server.offload_metrics import OFFLOAD_METRICS
 from octavo.server.offload_view import OffloadReport
 from octavo.version import __version__
 
-_FIRST_TOKEN_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 _BETWEEN_TOKENS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 _REQUEST_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500)
 
@@ -46,11 +46,11 @@ METRICS: dict[str, tuple[Described, ...]] = {
 class Latencies:
     """Times as clients see them: the queue and the network's backlog included."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, histogram: Callable[[Described, Sequence[float]], Histogram]) -> None:
         self.clock = time.monotonic
-        self.first_token = _histogram(_FIRST_TOKEN, _FIRST_TOKEN_S, registry)
-        self.between_tokens = _histogram(_BETWEEN_TOKENS, _BETWEEN_TOKENS_S, registry)
-        self.whole_request = _histogram(_REQUEST, _REQUEST_S, registry)
+        self.first_token = histogram(_FIRST_TOKEN, FIRST_TOKEN_S)
+        self.between_tokens = histogram(_BETWEEN_TOKENS, _BETWEEN_TOKENS_S)
+        self.whole_request = histogram(_REQUEST, _REQUEST_S)
 
     def note_tokens(self, num_tokens: int, seconds: float) -> None:
         """Tokens that came at once took equally long each."""
@@ -62,26 +62,21 @@ class ServerMetrics(HttpMetrics):
     """The metrics of one server. Each carries the model's name."""
 
     def __init__(self, model_name: str) -> None:
+        super().__init__()
         self._labels = {"model": model_name}
-        self._registry = CollectorRegistry()
-        super().__init__(self._registry)
-        self.latencies = Latencies(self._registry)
+        self.latencies = Latencies(self._histogram)
 
     def render(self, snapshot: EngineSnapshot | None, offload: OffloadReport | None) -> bytes:
         """Everything as text; without the engine's part if there is no engine any more."""
-        families: list[Family] = [*self._registry.collect(), _UP.family(snapshot is not None), _INFO.family(None)]
+        families: list[Family] = [_UP.family(snapshot is not None), _INFO.family(None)]
         if snapshot is not None:
             families += [metric.family(snapshot) for metric in ENGINE_METRICS]
         if offload is not None:
             families += [metric.family(offload) for metric in OFFLOAD_METRICS]
-        return render(families, self._labels)
+        return self._as_text(families, self._labels)
 
 
 def counts_by_bound(histogram: Histogram) -> dict[float, float]:
     """How many observations took at most this long, by the bounds of its buckets."""
     samples = (sample for family in histogram.collect() for sample in family.samples)
     return {float(one.labels["le"]): one.value for one in samples if one.name.endswith("_bucket")}
-
-
-def _histogram(described: Described, buckets: tuple[float, ...], registry: CollectorRegistry) -> Histogram:
-    return Histogram(described.name, described.about, buckets=buckets, registry=registry)

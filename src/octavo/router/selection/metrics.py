@@ -1,9 +1,7 @@
 """What the `/metrics` of a selection service tells."""
 
-from prometheus_client import CollectorRegistry
-
 from octavo.router.selection.service import SelectionService
-from octavo.server import ANSWERS, GONE, Described, HttpMetrics, Metric, counter, gauge, render
+from octavo.server import ANSWERS, GONE, Described, HttpMetrics, Metric, counter, gauge
 
 _SELECTION_METRICS: tuple[Metric[SelectionService], ...] = (
     counter("octavo_select_selections_total", "Workers that were chosen.", lambda seen: seen.num_selections),
@@ -22,10 +20,6 @@ SELECTION_METRICS: tuple[Described, ...] = (*(metric.described for metric in _SE
 class SelectionMetrics(HttpMetrics):
     """One selection service's metrics."""
 
-    def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        super().__init__(self._registry)
-
     def render(self, seen: SelectionService) -> bytes:
         """Everything as text."""
-        return render([*self._registry.collect(), *(metric.family(seen) for metric in _SELECTION_METRICS)], {})
+        return self._as_text(metric.family(seen) for metric in _SELECTION_METRICS)
