@@ -9,7 +9,7 @@ what a module calls:
     setting -> setting_text                     one value that a person can give, and how its text is read
     serve_engine                                from the settings of `octavo serve` to an engine and its server
     serve_client -> answers                     a client of any server, and what servers answer
-    flags, path_flags, many_flags, output, exit_codes
+    flags, path_flags, many_flags, output, drawing, exit_codes
                                                 how commands ask and answer
     needed_packages, model_folder               what must be installed, and where a model is
     run_async, own_group                        Ctrl-C, and processes that are not left behind

@@ -1,16 +1,15 @@
 """A benchmark's figures, as a table and as JSON."""
 
 from collections.abc import Sequence
-from io import StringIO
 from math import ceil
 
 import msgspec
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from octavo.cli.bench_runner import Measured
+from octavo.cli.drawing import Drawing
 from octavo.cli.output import printable
 
 _PERCENTILES = (50, 90, 99)
@@ -53,14 +52,13 @@ def to_json(measured: Measured) -> str:
 
 def show_report(measured: Measured) -> str:
     """The figures for people."""
-    drawn = StringIO()
-    console = Console(file=drawn, width=80, highlight=False)
+    console = Drawing(width=80)
     console.print(_times(measured))
     console.print()
     console.print(_totals(measured))
     for message, count in measured.errors.most_common():
         console.print(f"{count:>5} × {printable(message)}", markup=False)
-    return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
+    return console.text
 
 
 def _times(measured: Measured) -> Table:

@@ -1,14 +1,13 @@
 """The readable form of a disk tier's directory."""
 
-import sys
 import time
-from io import StringIO
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from octavo.cli.drawing import Drawing
 from octavo.tiers.disk import DirectoryContent, NamespaceContent
 from octavo.units import counted, format_age, format_bytes
 
@@ -97,10 +96,8 @@ def _age(found: NamespaceContent) -> str:
 
 
 def _drawn(*parts: RenderableType) -> str:
-    drawn = StringIO()
-    in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
-    console = Console(file=drawn, force_terminal=in_colour, highlight=False)
+    console = Drawing()
     console.width = max(_LEAST_COLUMNS, min(console.width, _MOST_COLUMNS))
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, Text))
-    return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
+    return console.text

@@ -1,16 +1,15 @@
 """The readable form of a plan, 80 columns wide: tables, and a picture of a sheet cut into pages."""
 
-import sys
 from collections.abc import Iterable
-from io import StringIO
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from octavo.cli.drawing import Drawing
 from octavo.cli.sheet_picture import sheet_picture
 from octavo.planning import GroupReport, PlanReport, VllmReport
 from octavo.units import counted, format_bytes
@@ -32,9 +31,7 @@ _CAUSES = {
 def show_plan(report: PlanReport) -> str:
     """The report for a person: of the terminal's width, or of that of its widest table, as a number that is cut short
     would be another number. In colour where there is a terminal."""
-    drawn = StringIO()
-    in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
-    console = Console(file=drawn, force_terminal=in_colour, highlight=False)
+    console = Drawing()
     has_contexts = len(report.contexts) > 1
     tables = [_groups_table(report), *([_contexts_table(report)] if has_contexts else [])]
     unbound = console.options.update(width=_NO_BOUND)
@@ -56,7 +53,7 @@ def show_plan(report: PlanReport) -> str:
     for heading, section in sections:
         console.print(Text(f"\n{heading}" if heading else "", style="bold"))
         console.print(section)
-    return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
+    return console.text
 
 
 def _title(report: PlanReport) -> Text:

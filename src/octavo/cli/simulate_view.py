@@ -1,16 +1,14 @@
 """The results of simulations, as tables and a curve for a terminal of 80 columns, and as JSON."""
 
 import os
-import sys
-from io import StringIO
 from typing import TYPE_CHECKING
 
 import msgspec
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from octavo.cli.drawing import Drawing
 from octavo.cli.simulate_question import Question
 from octavo.units import counted, format_bytes, parse_bytes
 
@@ -58,9 +56,7 @@ def to_json(trace: "Trace", results: "Results", *, swept: str | None, worths: "W
 
 def show_results(trace: "Trace", results: "Results", *, swept: str | None, worths: "Worths" = None) -> str:
     """Prints the results for people."""
-    drawn = StringIO()
-    in_colour = True if sys.stdout is not None and sys.stdout.isatty() else None
-    console = Console(file=drawn, width=80, force_terminal=in_colour, highlight=False)
+    console = Drawing(width=80)
     first = results[0][1]
     is_fleet = results[0][0].engines > 1
     requests, tokens = counted(first.num_requests, "request"), counted(first.prompt_tokens, "prompt token")
@@ -89,7 +85,7 @@ def show_results(trace: "Trace", results: "Results", *, swept: str | None, worth
         )
     if not all(report.is_whole for _, report in results):
         console.print(Text("Interrupted: this is about the requests that had been served.", style="yellow"))
-    return "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines())
+    return console.text
 
 
 def _settings(question: "Question") -> dict[str, object]:
