@@ -155,9 +155,9 @@ ENGINE_BUGS = (
     ),
     Bug(
         name="the disk tier does not look at checksums",
-        file="tiers/disk/reader.py",
-        right="            and is_whole(record, part.length)\n",
-        wrong="",
+        file="tiers/disk/layout.py",
+        right="is_here and is_whole(record, length)",
+        wrong="is_here",
         tests=BITS_ON_DISK,
     ),
     Bug(

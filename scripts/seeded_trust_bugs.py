@@ -26,20 +26,20 @@ TRUST_BUGS = (
     ),
     Bug(
         name="a record of another namespace is served",
-        file="tiers/disk/reader.py",
-        right="(header.namespace, header.segment, header.offset) == (self._namespace, run",
-        wrong="(header.segment, header.offset) == (run",
+        file="tiers/disk/layout.py",
+        right="(header.key, header.namespace, header.length) != (key, namespace, length)",
+        wrong="(header.key, header.length) != (key, length)",
         tests=("tests/tiers/test_hostile_folder.py::test_a_record_of_another_namespace_is_not_served",),
     ),
     Bug(
         name="a record of another key is served",
-        file="tiers/disk/reader.py",
+        file="tiers/disk/layout.py",
         right=(
-            "            and (header.key, header.held_blocks, header.length) == (part.key, part.held, part.length)\n"
-            "            and (header.namespace, header.segment, header.offset) == "
-            "(self._namespace, run.segment.number, part.offset)\n"
+            "(header.key, header.namespace, header.length) != (key, namespace, length):\n"
+            "        return None\n"
+            "    is_here = (header.segment, header.offset) == place\n"
         ),
-        wrong="            and header.namespace == self._namespace\n",
+        wrong="header.namespace != namespace:\n        return None\n    is_here = True\n",
         tests=("tests/tiers/test_hostile_folder.py::test_two_records_that_change_places",),
     ),
     Bug(

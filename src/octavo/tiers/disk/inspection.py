@@ -10,7 +10,7 @@ from octavo.errors import InputError
 from octavo.ids import GroupIdx
 from octavo.namespace import described_namespace, read_description
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, NotOursError, read_all
-from octavo.tiers.disk.layout import VERSION, is_whole, parse_record_header, record_bytes
+from octavo.tiers.disk.layout import VERSION, find_record, record_bytes
 from octavo.tiers.disk.lock import find_holder
 from octavo.tiers.disk.marker import MARKER_PREFIX
 from octavo.tiers.disk.opening import OWN_FILES
@@ -205,14 +205,9 @@ def _verify_records(io: DiskIO, segment: FoundSegment, found: Verification) -> N
             except OSError as error:
                 problem = f"record cannot be read: {error.strerror}"
             else:
-                header = parse_record_header(record)
-                is_right = header is not None and (header.key, header.length, header.namespace) == (
-                    key,
-                    length,
-                    segment.namespace,
-                )
-                is_right &= header is not None and (header.segment, header.offset) == (segment.number, offset)
-                problem = "" if is_right and is_whole(record, length) else "record is damaged"
+                place = segment.number, offset
+                header = find_record(record, key=key, namespace=segment.namespace, length=length, place=place)
+                problem = "" if header is not None else "record is damaged"
             if problem:
                 found.damages.append(Damage(segment=segment_name(segment.number), offset=offset, problem=problem))
     finally:

@@ -149,6 +149,17 @@ def parse_record_header(block: memoryview | bytes) -> RecordHeader | None:
     )
 
 
+def find_record(
+    record: memoryview, *, key: OffloadKey, namespace: bytes, length: int, place: tuple[int, int]
+) -> RecordHeader | None:
+    """The header of a record, if the record is whole and is the one that belongs to this place: segment and offset."""
+    header = parse_record_header(record)
+    if header is None or (header.key, header.namespace, header.length) != (key, namespace, length):
+        return None
+    is_here = (header.segment, header.offset) == place
+    return header if is_here and is_whole(record, length) else None
+
+
 def read_tenant(written: bytes) -> bytes:
     """A tenant in the form that memory uses."""
     return NO_TENANT if written == _NOBODY else written

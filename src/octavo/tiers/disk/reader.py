@@ -17,8 +17,7 @@ from octavo.tiers.disk.layout import (
     NO_KEY_ID,
     RECORD_HEADER_BYTES,
     TAG_BYTES,
-    is_whole,
-    parse_record_header,
+    find_record,
     record_bytes,
 )
 from octavo.tiers.disk.operations import ReadPart, ReadRun, Reports, RunRead, Ticket
@@ -100,15 +99,9 @@ class Readers:
 
     def _verified(self, run: ReadRun, part: ReadPart, record: memoryview, scratch: AlignedBuffer) -> memoryview | None:
         """The chunk's bytes; None if the record is another one or is not whole."""
-        header = parse_record_header(record)
-        is_right = (
-            header is not None
-            and header.key_id == self._key_id
-            and (header.key, header.held_blocks, header.length) == (part.key, part.held, part.length)
-            and (header.namespace, header.segment, header.offset) == (self._namespace, run.segment.number, part.offset)
-            and is_whole(record, part.length)
-        )
-        if header is None or not is_right:
+        place = run.segment.number, part.offset
+        header = find_record(record, key=part.key, namespace=self._namespace, length=part.length, place=place)
+        if header is None or (header.key_id, header.held_blocks) != (self._key_id, part.held):
             return None
         if self._cipher is None:
             return record[RECORD_HEADER_BYTES:][: part.length]

@@ -12,8 +12,7 @@ from octavo.tiers.disk.layout import (
     RECORD_HEADER_BYTES,
     TAG_BYTES,
     RecordHeader,
-    is_whole,
-    parse_record_header,
+    find_record,
     write_record_header,
 )
 from octavo.tiers.disk.operations import PlannedRecord, Ticket
@@ -90,12 +89,6 @@ class RecordMaker:
                     self._io.close(fd)
         except OSError:
             return None
-        header = parse_record_header(view[:num_bytes])
-        length = record.segment.lengths[record.entry]
-        is_right = (
-            header is not None
-            and (header.key, header.length, header.namespace) == (record.key, length, self._namespace)
-            and (header.segment, header.offset) == (source.number, offset)
-            and is_whole(view[:num_bytes], length)
-        )
-        return (header.key_id, header.nonce) if header is not None and is_right else None
+        length, place = record.segment.lengths[record.entry], (source.number, offset)
+        header = find_record(view[:num_bytes], key=record.key, namespace=self._namespace, length=length, place=place)
+        return None if header is None else (header.key_id, header.nonce)
