@@ -14,7 +14,7 @@ from octavo.chunks import NO_TENANT, TENANT_BYTES
 from octavo.errors import TierError
 from octavo.namespace import described_namespace
 from octavo.tiers.disk.inspection import enter, find_segments
-from octavo.tiers.disk.io import DiskIO, write_zeros
+from octavo.tiers.disk.io import DiskIO, opened, write_zeros
 from octavo.tiers.disk.layout import ALIGNMENT, NO_FAMILY, VERSION, record_bytes
 from octavo.tiers.disk.lock import DirectoryLock
 from octavo.tiers.disk.marker import marker_name
@@ -136,13 +136,10 @@ def _entries_of(segment: FoundSegment, tenant: bytes) -> Sequence[int]:
 def _erase(io: DiskIO, segment: FoundSegment, entries: Sequence[int]) -> None:
     table = segment.table
     assert table is not None, "entries are of a table"
-    fd = io.open(segment_name(segment.number), os.O_RDWR)
-    try:
+    with opened(io, segment_name(segment.number), os.O_RDWR) as fd:
         if segment.is_sealed:
             write_zeros(io, fd, segment.file_bytes - ALIGNMENT, ALIGNMENT)
             io.sync(fd)
         for entry in entries:
             write_zeros(io, fd, int(table.offsets[entry]), record_bytes(int(table.lengths[entry])))
         io.sync(fd)
-    finally:
-        io.close(fd)

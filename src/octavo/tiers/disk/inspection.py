@@ -1,6 +1,5 @@
 """Looking into a directory without an engine, and beside one: nothing here writes."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,7 @@ from octavo.chunks import OffloadKey, get_offload_group_idx
 from octavo.errors import InputError
 from octavo.ids import GroupIdx
 from octavo.namespace import described_namespace, read_description
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, NotOursError, read_all
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, NotOursError, opened, read_all
 from octavo.tiers.disk.layout import VERSION, find_record, record_bytes
 from octavo.tiers.disk.lock import find_holder
 from octavo.tiers.disk.marker import MARKER_PREFIX
@@ -194,8 +193,7 @@ def _verify_records(io: DiskIO, segment: FoundSegment, found: Verification) -> N
     table = segment.table
     assert table is not None, "the caller has looked"
     buffer = AlignedBuffer(max(map(record_bytes, table.lengths.tolist()), default=4096))
-    fd = io.open(segment_name(segment.number), os.O_RDONLY)
-    try:
+    with opened(io, segment_name(segment.number)) as fd:
         for i, key in enumerate(table.keys):
             offset, length = int(table.offsets[i]), int(table.lengths[i])
             found.records += 1
@@ -210,5 +208,3 @@ def _verify_records(io: DiskIO, segment: FoundSegment, found: Verification) -> N
                 problem = "" if header is not None else "record is damaged"
             if problem:
                 found.damages.append(Damage(segment=segment_name(segment.number), offset=offset, problem=problem))
-    finally:
-        io.close(fd)

@@ -12,7 +12,8 @@ import mmap
 import os
 import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -256,6 +257,16 @@ def is_of_the_disk(error: OSError) -> bool:
     """Whether an error says something of what is on the disk; False where the process or the machine lacks descriptors
     or memory, and the file is as good as before."""
     return error.errno not in _OF_THE_PROCESS
+
+
+@contextmanager
+def opened(io: DiskIO, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """The descriptor of a file, for use in the block."""
+    fd = io.open(name, flags)
+    try:
+        yield fd
+    finally:
+        io.close(fd)
 
 
 def write_all(io: DiskIO, fd: int, data: memoryview, offset: int) -> None:

@@ -4,14 +4,13 @@ Each reads into a buffer of its own and opens the file for each run: a read that
 a file that was deleted is noticed, and any number of segments needs few descriptors.
 """
 
-import os
 import threading
 import time
 from queue import SimpleQueue
 
 from octavo.tiers.buffers import scatter
 from octavo.tiers.disk.cipher import RecordCipher
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, read_all
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, opened, read_all
 from octavo.tiers.disk.layout import (
     ALIGNMENT,
     NO_KEY_ID,
@@ -80,12 +79,8 @@ class Readers:
     def _read(self, run: ReadRun, ticket: Ticket, buffer: AlignedBuffer, scratch: AlignedBuffer) -> RunRead:
         if all(part.job.is_cancelled for part in run.parts):
             return RunRead(run, frozenset())
-        with ticket:
-            fd = self._io.open(segment_name(run.segment.number), os.O_RDONLY)
-            try:
-                num_bytes = read_all(self._io, fd, buffer.view[: run.num_bytes], run.offset)
-            finally:
-                self._io.close(fd)
+        with ticket, opened(self._io, segment_name(run.segment.number)) as fd:
+            num_bytes = read_all(self._io, fd, buffer.view[: run.num_bytes], run.offset)
         data = buffer.view[:num_bytes]
         damaged = set()
         for i, part in enumerate(run.parts):

@@ -1,10 +1,8 @@
 """Records made whole in a buffer: the payload from a job's buffers or an older segment, and the header before it."""
 
-import os
-
 from octavo.tiers.buffers import gather, gives_checksum
 from octavo.tiers.disk.cipher import RecordCipher
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, read_all
+from octavo.tiers.disk.io import AlignedBuffer, DiskIO, opened, read_all
 from octavo.tiers.disk.layout import (
     ALIGNMENT,
     NO_KEY_ID,
@@ -81,12 +79,8 @@ class RecordMaker:
         """Reads a hot record of a segment that is about to go. If it cannot be read, it goes too."""
         offset = source.offsets[entry]
         try:
-            with self._ticket:
-                fd = self._io.open(segment_name(source.number), os.O_RDONLY)
-                try:
-                    num_bytes = read_all(self._io, fd, view, offset)
-                finally:
-                    self._io.close(fd)
+            with self._ticket, opened(self._io, segment_name(source.number)) as fd:
+                num_bytes = read_all(self._io, fd, view, offset)
         except OSError:
             return None
         length, place = record.segment.lengths[record.entry], (source.number, offset)
