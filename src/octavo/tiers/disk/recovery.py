@@ -6,7 +6,7 @@ Nothing that is read here is trusted: what is not whole is left out, and said to
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -88,14 +88,14 @@ def read_segment(io: DiskIO, number: int, file_bytes: int, namespace: bytes | No
         with _OpenSegment(io, number, file_bytes) as file:
             return _read(file, nothing, namespace)
     except OSError as error:
-        return FoundSegment(number=number, file_bytes=file_bytes, problem=f"cannot be read: {error.strerror}")
+        return replace(nothing, problem=f"cannot be read: {error.strerror}")
 
 
 def _read(file: "_OpenSegment", nothing: FoundSegment, namespace: bytes | None) -> FoundSegment:
     number, file_bytes = nothing.number, nothing.file_bytes
     header = parse_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
     if header is not None and header.version != VERSION:
-        return FoundSegment(number=number, file_bytes=file_bytes, version=header.version)
+        return replace(nothing, version=header.version)
     trailer_at = file_bytes - ALIGNMENT
     may_be_sealed = trailer_at >= SEGMENT_HEADER_BYTES and trailer_at % ALIGNMENT == 0
     trailer = parse_trailer(file.read(trailer_at, ALIGNMENT), file_bytes) if may_be_sealed else None
@@ -103,29 +103,26 @@ def _read(file: "_OpenSegment", nothing: FoundSegment, namespace: bytes | None) 
         trailer = None
     if header is not None and header.number != number:
         header = None
-    if header is None and trailer is None and not any(file.read(0, SEGMENT_HEADER_BYTES)):
-        return FoundSegment(number=number, file_bytes=file_bytes, is_blank=True)
-    if header is None and trailer is None:
-        return FoundSegment(number=number, file_bytes=file_bytes, problem="header is damaged")
-    owner = header.namespace if header is not None else trailer.namespace if trailer is not None else b""
-    family = header.family if header is not None else trailer.family if trailer is not None else NO_FAMILY
     problem = "" if header is not None else "header is damaged"
+    told = trailer if header is None else header
+    if told is None:
+        is_blank = not any(file.read(0, SEGMENT_HEADER_BYTES))
+        return replace(nothing, is_blank=True) if is_blank else replace(nothing, problem=problem)
     table = None
     end, torn = SEGMENT_HEADER_BYTES, list[int]()
-    if namespace in (None, owner):
+    if namespace in (None, told.namespace):
         if trailer is not None:
             table = parse_table(file.read(trailer.table_offset, aligned(trailer.table_bytes)), trailer)
             end = trailer.table_offset
         if table is None:
             problem = problem or ("summary is damaged" if trailer is not None else "")
-            table, end, torn = _scan(file, owner)
-    return FoundSegment(
-        number=number,
-        file_bytes=file_bytes,
+            table, end, torn = _scan(file, told.namespace)
+    return replace(
+        nothing,
         version=VERSION,
-        namespace=owner,
+        namespace=told.namespace,
         created_ns=0 if header is None else header.created_ns,
-        family=family,
+        family=told.family,
         key_id=NO_KEY_ID if header is None else header.key_id,
         is_sealed=trailer is not None,
         table=table,
