@@ -6,7 +6,6 @@
 Every parser takes bytes that anybody may have written, and answers None for what is not whole.
 """
 
-from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
@@ -211,8 +210,3 @@ def with_checksum(fields: bytes) -> bytes:
 
 def has_checksum(block: memoryview | bytes) -> bool:
     return bytes(block[:_CHECKSUM_BYTES]) == xxh3_128_digest(block[_CHECKSUM_BYTES:ALIGNMENT])
-
-
-def total_bytes(lengths: Iterable[int]) -> int:
-    """The bytes that payloads of these lengths take in a segment."""
-    return sum(map(record_bytes, lengths))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.chunks import ChunkBytes
+from octavo.tiers.buffers import total_bytes
 from octavo.tiers.disk.contents import Contents
 from octavo.tiers.disk.io import is_of_the_disk
 from octavo.tiers.disk.jobs import Jobs
@@ -94,7 +95,7 @@ class Loads:
             return None
         segment, entry = found
         length, held = segment.lengths[entry], segment.held[entry]
-        if (sum(buffer.nbytes for buffer in chunk.buffers), chunk.held_blocks) != (length, held):
+        if (total_bytes(chunk.buffers), chunk.held_blocks) != (length, held):
             return None
         segment.hit(entry)
         return segment, ReadPart(job, index, chunk.buffers, entry, segment.offsets[entry], length, held, chunk.key)

@@ -14,6 +14,7 @@ from typing import assert_never
 
 from octavo.chunks import ChunkBytes, OffloadKey, TierChanges, TierResult
 from octavo.tiers.base import Tier, TierContext, TierStatus
+from octavo.tiers.buffers import total_bytes
 from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.config import DiskConfig
 from octavo.tiers.disk.contents import Contents
@@ -169,7 +170,7 @@ class DiskTier(Tier):
     # Jobs
 
     def submit_store(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
-        lengths = [sum(buffer.nbytes for buffer in chunk.buffers) for chunk in chunks]
+        lengths = [total_bytes(chunk.buffers) for chunk in chunks]
         most = self._max_chunk_bytes  # a chunk that is too large fails alone
         fits = [0 < length <= most and can_hold(chunk) for chunk, length in zip(chunks, lengths, strict=True)]
         keys = [chunk.key for chunk, is_fit in zip(chunks, fits, strict=True) if is_fit]
@@ -198,7 +199,7 @@ class DiskTier(Tier):
         return True
 
     def submit_load(self, job_id: int, chunks: Sequence[ChunkBytes]) -> bool:
-        num_bytes = sum(buffer.nbytes for chunk in chunks for buffer in chunk.buffers)
+        num_bytes = sum(total_bytes(chunk.buffers) for chunk in chunks)
         if not self._is_serving or not self._loads.has_room(num_bytes, len(chunks)):
             self._counters["load_refused"] += len(chunks)
             return False
