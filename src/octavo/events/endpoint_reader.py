@@ -165,7 +165,7 @@ class EndpointReader:
         if found is NewConnection.AFTER_LOSS:
             self._discard_live()
         if not self._publishers and self._source.replay_endpoint is not None and self._unnamed is None:
-            self._unnamed = self._new_publisher(None)
+            self._unnamed = self._new_publisher()
         self._end_replay()
         self._to_verify = self._all_publishers()
         self._to_recheck.clear()
@@ -359,13 +359,12 @@ class EndpointReader:
             self._replay.socket.close(linger=0)
             self._replay = None
 
-    def _new_publisher(self, topic: bytes | None) -> FollowedPublisher:
-        session = PublisherSession(can_replay=self._source.replay_endpoint is not None)
-        return FollowedPublisher(session=session, topic=topic)
+    def _new_publisher(self) -> FollowedPublisher:
+        return FollowedPublisher(session=PublisherSession(can_replay=self._source.replay_endpoint is not None))
 
     def _name(self, topic: bytes) -> FollowedPublisher:
         """The publisher of a new topic: the unnamed publisher if there is one."""
-        publisher = self._unnamed or self._new_publisher(None)
+        publisher = self._unnamed or self._new_publisher()
         self._unnamed = None
         publisher.topic = topic
         self._publishers[topic] = publisher

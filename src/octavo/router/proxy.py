@@ -4,7 +4,6 @@ An engine that cannot be reached, or that is busy or ending, has answered nothin
 a byte of an answer has gone to the client, no other engine gets the request.
 """
 
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, replace
@@ -23,8 +22,6 @@ from octavo.router.placement import Choice, Prompt
 from octavo.router.prompt_reader import SESSION, Hints, PromptReader, as_sent, hints_in
 from octavo.router.reasons import reason_of
 from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, not_found, overloaded
-
-_logger = logging.getLogger(__name__)
 
 _TRY_ANOTHER = frozenset({429, 502, 503, 504})
 _HANDED_ON = frozenset(
