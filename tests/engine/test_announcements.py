@@ -15,7 +15,6 @@ from octavo.engine.runner import ModelRunner
 from octavo.engine.scheduler import SchedulerLimits
 from octavo.events import (
     GroupView,
-    InProcessPublisher,
     PublisherConfig,
     Resync,
     SourceConfig,
@@ -25,6 +24,7 @@ from octavo.events import (
     external_hashes,
 )
 from octavo.hashing import PLAIN, BlockHasher
+from rigs.in_process_publisher import InProcessPublisher
 from rigs.offload_always import offload_always
 
 FAMILIES = ["llama", "gemma3", "qwen3_next"]

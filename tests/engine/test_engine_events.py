@@ -3,8 +3,9 @@
 from hash_runner import HashEngine
 
 from octavo.engine.event_feed import HEARTBEAT_S, EventFeed, published_plan
-from octavo.events import AllBlocksCleared, BlockRemoved, BlockStored, InProcessPublisher, external_hashes
+from octavo.events import AllBlocksCleared, BlockRemoved, BlockStored, external_hashes
 from octavo.testing import full, small_model, state, window
+from rigs.in_process_publisher import InProcessPublisher
 
 
 class Listener:

@@ -14,10 +14,10 @@ from octavo.events import (
     MEDIUM_STORAGE,
     BlockRemoved,
     BlockStored,
-    InProcessPublisher,
     PublisherConfig,
     external_hashes,
 )
+from rigs.in_process_publisher import InProcessPublisher
 from rigs.offload_always import offload_always
 
 

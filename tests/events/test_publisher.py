@@ -9,7 +9,7 @@ import zmq
 from octavo.errors import InputError
 from octavo.events.endpoints import check_endpoint, endpoint_of_rank
 from octavo.events.messages import BlockRemoved, BlockStored, KVEventBatch
-from octavo.events.publisher import InProcessPublisher, ZmqPublisher, estimated_bytes
+from octavo.events.publisher import ZmqPublisher, estimated_bytes
 from octavo.events.publisher_config import PublisherConfig
 from octavo.events.replay import END_SEQUENCE, ReplayBuffer, ReplayRequests, Sent
 from octavo.events.wire import encode_batch
@@ -20,17 +20,6 @@ LOOPBACK = "tcp://127.0.0.1:0"
 
 def batch(number, *, num_hashes=1):
     return KVEventBatch(ts=float(number), events=[BlockRemoved(block_hashes=[number] * num_hashes, medium="GPU")])
-
-
-def test_in_process():
-    seen, publisher = [], InProcessPublisher()
-    unsubscribe = publisher.subscribe(seen.append)
-    publisher.publish(batch(0))
-    unsubscribe()
-    unsubscribe()
-    publisher.publish(batch(1))
-    publisher.close()
-    assert [b.ts for b in seen] == [0.0]
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,7 @@ from .messages import (
     KVEventBatch as KVEventBatch,
 )
 from .published_plan import PublishedGroup as PublishedGroup, PublishedPlan as PublishedPlan
-from .publisher import (
-    EventPublisher as EventPublisher,
-    InProcessPublisher as InProcessPublisher,
-    ZmqPublisher as ZmqPublisher,
-)
+from .publisher import EventPublisher as EventPublisher, Volume as Volume, ZmqPublisher as ZmqPublisher
 from .publisher_config import PublisherConfig as PublisherConfig
 from .reach import Reach as Reach, reach_of as reach_of
 from .session import (

@@ -10,7 +10,6 @@ import atexit
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -51,42 +50,6 @@ class EventPublisher(Protocol):
 
     def close(self) -> None:
         """Sends the queued batches as far as its time limit allows, and ends. It may be called again."""
-
-
-class InProcessPublisher:
-    """Hands batches to functions in this process, in the caller's thread. Their exceptions reach the caller."""
-
-    def __init__(self) -> None:
-        self._subscribers: dict[object, Callable[[KVEventBatch], None]] = {}
-
-    @property
-    def endpoints(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def published(self) -> Volume:
-        return Volume(0, 0)
-
-    @property
-    def replay_bounds(self) -> Volume:
-        return Volume(0, 0)
-
-    def subscribe(self, subscriber: Callable[[KVEventBatch], None]) -> Callable[[], None]:
-        """Passes every further batch to the function. Returns a function that ends this."""
-        ticket = object()
-        self._subscribers[ticket] = subscriber
-
-        def unsubscribe() -> None:
-            self._subscribers.pop(ticket, None)
-
-        return unsubscribe
-
-    def publish(self, batch: KVEventBatch) -> None:
-        for subscriber in list(self._subscribers.values()):
-            subscriber(batch)
-
-    def close(self) -> None:
-        self._subscribers.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
