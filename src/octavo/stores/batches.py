@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from octavo.chunks import OffloadKey, SequenceNames
 
 _FIRST_BLOCKS = 256
-"""The blocks of each group in the first round trip; each further one asks for twice as many."""
+"""The blocks of each group in the first round trip; each further one asks for twice as many as all before it."""
 _BATCH_VALUES = 4096
 
 

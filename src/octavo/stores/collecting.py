@@ -4,8 +4,9 @@ All state is in the store, so another run continues one that was cut off. Memory
 one listing counts bytes per second, a second one deletes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from octavo.stores.inventory import Inventory, Share, is_ahead
 from octavo.stores.keeper import StoredItem, StoreKeeper
@@ -64,21 +65,11 @@ def delete_items(
 ) -> Share:
     """Deletes items, and returns how much is gone, or would be. `tell` gets the count as it grows."""
     gone = Share()
-    for batch in _batches(chosen):
+    left = iter(chosen)
+    while batch := list(islice(left, _AT_ONCE)):
         if not is_dry:
             keeper.delete(batch)
         for found in batch:
             gone.add(found)
         tell(gone)
     return gone
-
-
-def _batches(chosen: Iterable[StoredItem]) -> Iterator[list[StoredItem]]:
-    batch: list[StoredItem] = []
-    for found in chosen:
-        batch.append(found)
-        if len(batch) == _AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
