@@ -23,6 +23,7 @@ from octavo.cli.store_address import at_a_store
 from octavo.cli.store_view import aged_amount_of, amount_of, owner_of, total_of
 from octavo.errors import InputError
 from octavo.stores import (
+    NOBODY,
     Finding,
     Inventory,
     RemoteSpec,
@@ -92,7 +93,7 @@ def stat(spec: RemoteSpec, *, namespace: _Namespace = "", json: _Json = False) -
     write_output(f"{amount_of(inventory.former, keeper)} left behind by resets: `octavo store gc` deletes them\n")
     write_output(f"{counted(inventory.others, 'other ' + keeper.item)}\n")
     for tenant, share in sorted(inventory.tenants.items()):
-        write_output(f"{'without a salt' if tenant == 'shared' else 'tenant ' + tenant}: {amount_of(share, keeper)}\n")
+        write_output(f"{'without a salt' if tenant == NOBODY else 'tenant ' + tenant}: {amount_of(share, keeper)}\n")
 
 
 @app.command()

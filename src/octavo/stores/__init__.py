@@ -44,6 +44,7 @@ from octavo.stores.inventory import Inventory, Share, is_ahead
 from octavo.stores.keeper import StoredItem, StoreKeeper
 from octavo.stores.renewed import Renewed
 from octavo.stores.spec import RemoteSpec
+from octavo.stores.tenants import NOBODY
 from octavo.stores.tier import RemoteTier
 from octavo.stores.verifying import find_all, read_all
 
@@ -51,6 +52,7 @@ __all__ = [
     "KEY_VARIABLE",
     "MOST_DESCRIPTION_BYTES",
     "MOST_ENVELOPE_BYTES",
+    "NOBODY",
     "SUMMARY_BYTES",
     "Apart",
     "Description",

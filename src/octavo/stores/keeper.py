@@ -26,7 +26,7 @@ class StoredItem(NamedTuple):
     """Whether a reset has left it behind, or a writer that was killed. Once true, it stays true."""
     namespace: str
     tenant: str
-    """The digest of a salt in hex, or `shared`."""
+    """The digest of a salt in hex, or NOBODY."""
 
 
 class StoreKeeper(ABC):

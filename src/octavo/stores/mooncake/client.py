@@ -17,9 +17,9 @@ from octavo.stores.client import HeldChunk, OutgoingChunk, RemoteClient, StoreDo
 from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
 from octavo.stores.mooncake.process import LibraryProcess
 from octavo.stores.mooncake.troubles import explain, has_other_size, is_down, is_missing, was_overtaken
+from octavo.stores.tenants import tenant_word
 
 _EPOCH_BYTES = 16
-_NOBODY = "shared"
 _PAUSES_S = tuple(0.01 * 2**number for number in range(7))
 """Before what another engine is just writing is tried again: 1.3 s in all."""
 
@@ -121,7 +121,7 @@ class MooncakeClient(RemoteClient):
         if isinstance(epoch, int):
             raise explain(epoch)
         self._enter(epoch)
-        return f"{self._family}:{epoch.hex()}:{self._namespace}:{tenant.hex() or _NOBODY}:"
+        return f"{self._family}:{epoch.hex()}:{self._namespace}:{tenant_word(tenant)}:"
 
     async def _begin(self, asked: Sequence[tuple[str, int]]) -> bytes | int:
         """The epoch of a new pool, or of one that has lost it, and all else with it. One engine begins it for all: the

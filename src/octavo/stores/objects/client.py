@@ -32,6 +32,7 @@ from octavo.stores.objects.layout import (
     parse_tail,
 )
 from octavo.stores.objects.troubles import explain, is_beyond_its_end, is_conflict
+from octavo.stores.tenants import tenant_word
 
 T = TypeVar("T")
 _FIRST_STRETCHES = 4
@@ -41,7 +42,6 @@ _MOST_AT_ONCE = 32
 """The most lookups and loads under way, and the most stores. So a slow store of a long prompt delays no lookup."""
 _MOST_REMEMBERED = 4096
 """The most indexes of objects that are remembered; the oldest is forgotten first."""
-_NOBODY = "shared"
 _DESCRIBE_S = 2.0
 
 
@@ -190,7 +190,7 @@ class ObjectsClient(RemoteClient):
 
     def _folder(self, tenant: bytes) -> str:
         epoch = f"{self._epochs.current:08d}"
-        return f"{self._family}/{epoch}/{self._namespace.hex()}/{tenant.hex() or _NOBODY}"
+        return f"{self._family}/{epoch}/{self._namespace.hex()}/{tenant_word(tenant)}"
 
     async def _list_stretch(self, part: Stretch, tenant: bytes) -> dict[str, int]:
         """Paths and sizes of the objects on the reader's own sequence."""

@@ -19,6 +19,7 @@ from octavo.stores import (
 )
 from octavo.stores.objects.layout import TAIL_BYTES, Index, is_later, name_description, parse_tail
 from octavo.stores.objects.troubles import explain, has_odd_names
+from octavo.stores.tenants import TENANT_WORD
 from octavo.tiers.disk import RecordCipher
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ _NOBODYS = "octavo-nobodys"
 """The name of no object."""
 _MOST_LISTED = 1000
 """In one page, as stores have it."""
-NAME = re.compile(r"([0-9a-f]+)/(\d{8})/([0-9a-f]{32})/([0-9a-f]+|shared)/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+")
+NAME = re.compile(rf"([0-9a-f]+)/(\d{{8}})/([0-9a-f]{{32}})/({TENANT_WORD})/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+/[0-9a-f]+")
 FAMILY = re.compile(r"[0-9a-f]{32}")
 _DESCRIPTION = re.compile(r"[0-9a-f]+/names/([0-9a-f]{32})")
 _EPOCH = re.compile(r"([0-9a-f]+)/epochs/(\d+)")

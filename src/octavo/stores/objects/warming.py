@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from octavo.chunks import NO_TENANT, ChunkBytes, OffloadKey
+from octavo.chunks import ChunkBytes, OffloadKey
 from octavo.errors import InputError, TierError
 from octavo.namespace import NAMESPACE_PART
 from octavo.stores import Envelopes, Share, StoredItem, examine, is_ahead, read_all
 from octavo.stores.objects.keeper import ObjectsKeeper
 from octavo.stores.objects.layout import Entry
+from octavo.stores.tenants import tenant_of
 from octavo.tiers import Tier, TierState
 from octavo.tiers.disk import DiskConfig, DiskTier, RecordCipher
 
 _WAIT_S = 0.1
 _FLUSH_S = 60.0
-_NOBODY = "shared"
 _IS_NAMESPACE = re.compile(r"[0-9a-f]{32}")
 
 
@@ -115,8 +115,7 @@ def _open(
     packed: memoryview, item: StoredItem, chunks: Sequence[Entry], envelopes: Envelopes
 ) -> Sequence[ChunkBytes] | None:
     """The chunks with their bytes; None if any is damaged or forged."""
-    tenant = NO_TENANT if item.tenant == _NOBODY else bytes.fromhex(item.tenant)
-    copies = []
+    tenant, copies = tenant_of(item.tenant), []
     for chunk in chunks:
         key, envelope = OffloadKey(chunk.key), packed[chunk.offset : chunk.offset + chunk.length]
         payload = envelopes.open(envelope, key, chunk.held_blocks, chunk.num_bytes)

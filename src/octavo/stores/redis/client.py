@@ -24,6 +24,7 @@ from octavo.stores.descriptions import Description
 from octavo.stores.envelope import MOST_ENVELOPE_BYTES, SUMMARY_BYTES, summarize
 from octavo.stores.redis.one_server import read_from_all
 from octavo.stores.redis.troubles import explain, is_of_another_type, other_answer
+from octavo.stores.tenants import tenant_word
 
 _log = logging.getLogger(__name__)
 _BATCH_BYTES = 8 << 20
@@ -33,7 +34,6 @@ _MOST_VALUE_BYTES = 256 << 20
 MOST_CONNECTIONS = 16
 _MOST_STORING = MOST_CONNECTIONS // 2
 """The most connections that store at once. So however slow stores are, lookups and loads find a connection."""
-_NOBODY = "shared"
 _MOST_FORMER = 1024
 """The most former epochs that are remembered; the oldest is forgotten first."""
 _IS_GONE = (
@@ -199,7 +199,7 @@ class RedisClient(RemoteClient):
 
     def _folder(self, tenant: bytes) -> str:
         """The beginning of the names of the tenant's chunks."""
-        return f"{self._family}:{self._epoch[:32].hex()}:{self._namespace}:{tenant.hex() or _NOBODY}:"
+        return f"{self._family}:{self._epoch[:32].hex()}:{self._namespace}:{tenant_word(tenant)}:"
 
     async def _put_batch(
         self,

@@ -19,9 +19,10 @@ from octavo.stores import (
 )
 from octavo.stores.redis.client import name_description
 from octavo.stores.redis.troubles import explain, is_of_another_type, other_answer
+from octavo.stores.tenants import TENANT_WORD
 from octavo.tiers.disk import RecordCipher
 
-_NAME = re.compile(r"(octavo:[0-9a-f]+):([0-9a-f]+):([0-9a-f]{32}):([0-9a-f]+|shared):((?:[0-9a-f]{2})+)")
+_NAME = re.compile(rf"(octavo:[0-9a-f]+):([0-9a-f]+):([0-9a-f]{{32}}):({TENANT_WORD}):((?:[0-9a-f]{{2}})+)")
 _DESCRIPTION = re.compile(r"octavo:[0-9a-f]+:names:([0-9a-f]{32})")
 _MARK = re.compile(r"octavo:[0-9a-f]+")
 _LISTED = 1000
