@@ -5,6 +5,7 @@
     writer       one thread: copies, writes, syncs, deletes, in the order of the plan; `write_behind` helps it
     reader       a few threads: read, verify, copy
     health       hangs, errors, and the way back
+    directory    what all these share: the directory, its lock, its bytes, and whose records it holds
     recovery     what a directory holds, from summaries or by scanning
     cipher       encryption at rest
     room         what the file system has for the tier

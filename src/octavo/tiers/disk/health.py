@@ -5,12 +5,10 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from octavo.tiers.disk.io import DiskIO, NotOursError, read_block, replace_file
+from octavo.tiers.disk.directory import OpenedDirectory
+from octavo.tiers.disk.io import NotOursError, read_block, replace_file
 from octavo.tiers.disk.layout import ALIGNMENT
-from octavo.tiers.disk.ledger import Ledger
-from octavo.tiers.disk.lock import DirectoryLock
 from octavo.tiers.disk.operations import ProbeEnded, Reports, Ticket
 from octavo.tiers.health import Health
 
@@ -43,22 +41,13 @@ class Watchdog:
 class DiskHealth(Health):
     """The health of one tier's disk. Only a probe has a thread."""
 
-    def __init__(
-        self,
-        *,
-        directory: Path,
-        io: DiskIO,
-        lock: DirectoryLock,
-        ledger: Ledger,
-        segment_bytes: int,
-        reports: Reports,
-    ) -> None:
-        super().__init__(f"disk tier {directory}")
+    def __init__(self, opened: OpenedDirectory, reports: Reports, *, segment_bytes: int) -> None:
+        super().__init__(f"disk tier {opened.path}")
         self.probe_ticket = Ticket()
-        self._directory = directory
-        self._io = io
-        self._lock = lock
-        self._ledger = ledger
+        self._directory = opened.path
+        self._io = opened.io
+        self._lock = opened.lock
+        self._ledger = opened.ledger
         self._segment_bytes = segment_bytes
         self._reports = reports
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from octavo.chunks import NO_TENANT, ChunkBytes, OffloadKey
 from octavo.tiers.disk.contents import Contents
 from octavo.tiers.disk.deletions import Deletions
-from octavo.tiers.disk.io import DiskIO
+from octavo.tiers.disk.directory import OpenedDirectory
 from octavo.tiers.disk.layout import ALIGNMENT, SEGMENT_HEADER_BYTES, record_bytes
-from octavo.tiers.disk.ledger import Ledger
 from octavo.tiers.disk.operations import DiskJob, OpenSegment, PlannedRecord, SealSegment, WriteRecords
 from octavo.tiers.disk.room import Room
 from octavo.tiers.disk.seal import sealed_bytes
@@ -45,29 +44,21 @@ class SegmentLog:
     """The plan of one directory, whose size is counted as if all orders were done."""
 
     def __init__(
-        self,
-        *,
-        contents: Contents,
-        writer: Writer,
-        ledger: Ledger,
-        room: Room,
-        io: DiskIO,
-        segment_bytes: int,
-        next_number: int,
+        self, opened: OpenedDirectory, *, contents: Contents, writer: Writer, room: Room, segment_bytes: int
     ) -> None:
         self.counts = LogCounts()
         self.foreign: dict[int, Segment] = {}
         """Segments of other namespaces and versions. They are never read, and go when they are the oldest."""
         self._contents = contents
         self._writer = writer
-        self._ledger = ledger
+        self._ledger = opened.ledger
         self._room = room
-        self._io = io
+        self._io = opened.io
         self._segment_bytes = segment_bytes
-        self._next_number = next_number
+        self._next_number = opened.next_number
         self._next_sequence = 1
-        self._planned_bytes = ledger.used_bytes
-        self._other_bytes = ledger.used_bytes - ledger.segment_bytes
+        self._planned_bytes = opened.ledger.used_bytes
+        self._other_bytes = opened.ledger.used_bytes - opened.ledger.segment_bytes
         self._open: Segment | None = None
         self._batch: list[PlannedRecord] = []
         self.relatives: set[int] = set()

@@ -1,10 +1,10 @@
 """Opening a directory: what is to go goes, what is ours is read, and the budget holds before anything is written."""
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import TierError
+from octavo.tiers.disk.directory import OpenedDirectory, Owner
 from octavo.tiers.disk.health import PROBE_NAME
 from octavo.tiers.disk.io import DiskIO, NotOursError, check_file, draft_name
 from octavo.tiers.disk.layout import NO_FAMILY, NO_KEY_ID, VERSION
@@ -21,33 +21,14 @@ OWN_FILES = frozenset({LOCK_NAME, PROBE_NAME, draft_name(PROBE_NAME)})
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedDirectory:
-    """A locked directory and what it holds."""
-
-    lock: DirectoryLock
-    ledger: Ledger
-    found: list[FoundSegment]
-    """Our segments, ascending."""
-    not_read: list[FoundSegment]
-    """Segments of other namespaces and versions, and unreadable ones."""
-    other_bytes: int
-    """The bytes of all files but segments."""
-    next_number: int
-    room_bytes: int
-    """The bytes that the file system has left."""
-
-
-def open_directory(
-    directory: Path, *, io: DiskIO, namespace: bytes, family: bytes, budget_bytes: int, wait_s: float = 0.0
-) -> OpenedDirectory:
+def open_directory(directory: Path, *, io: DiskIO, owner: Owner, budget_bytes: int, wait_s: float) -> OpenedDirectory:
     """Locks the directory and reads it. TierError, with the remedy, if that fails; then nothing stays open."""
     _enter(directory, io)
     lock = None
     try:
-        _refuse_strangers(directory, io, family)
+        _refuse_strangers(directory, io, owner.family)
         lock = DirectoryLock(io, directory, wait_s=wait_s)
-        return _read_directory(directory, lock, io, (namespace, family), budget_bytes)
+        return _read_directory(directory, lock, io, owner, budget_bytes)
     except BaseException as error:
         if lock is not None:
             lock.release()
@@ -114,9 +95,9 @@ def _check_is_ours(directory: Path, io: DiskIO, name: str) -> None:
 
 
 def _read_directory(
-    directory: Path, lock: DirectoryLock, io: DiskIO, identity: tuple[bytes, bytes], budget_bytes: int
+    directory: Path, lock: DirectoryLock, io: DiskIO, owner: Owner, budget_bytes: int
 ) -> OpenedDirectory:
-    namespace, family = identity
+    family = owner.family
     _delete_leftovers(io, family)
     sizes, other_bytes = list_segments(io)
     ledger = Ledger(budget_bytes, other_bytes=other_bytes)
@@ -129,8 +110,8 @@ def _read_directory(
     found: list[FoundSegment] = []
     not_read: list[FoundSegment] = []
     for number, file_bytes in sizes:
-        segment = read_segment(io, number, file_bytes, namespace)
-        is_ours = segment.namespace == namespace
+        segment = read_segment(io, number, file_bytes, owner.namespace)
+        is_ours = segment.namespace == owner.namespace
         may_be_related = is_ours or (segment.version == VERSION and segment.family in (family, NO_FAMILY))
         if segment.is_blank or (may_be_related and number < floor):
             io.unlink(segment_name(number))
@@ -146,6 +127,9 @@ def _read_directory(
         io.sync_directory()
         io.unlink(marker_name(family))
     return OpenedDirectory(
+        path=directory,
+        io=io,
+        owner=owner,
         lock=lock,
         ledger=ledger,
         found=found,
@@ -156,10 +140,11 @@ def _read_directory(
     )
 
 
-def tell_of_others(directory: Path, opened: OpenedDirectory, key_id: bytes, segment_bytes: int) -> None:
+def tell_of_others(opened: OpenedDirectory, segment_bytes: int) -> None:
     """Logs what is not read, and what takes the tier's room: one line for each reason that a person can do something
     about."""
-    budget_bytes, left = opened.ledger.budget_bytes, opened.ledger.budget_bytes - opened.other_bytes - RESERVED_BYTES
+    directory, key_id, budget_bytes = opened.path, opened.owner.key_id, opened.ledger.budget_bytes
+    left = budget_bytes - opened.other_bytes - RESERVED_BYTES
     if opened.other_bytes >= segment_bytes:
         _log.warning(
             "disk tier %s has other files, which count: they take %s of its %s, so %s; give it a folder of its own",

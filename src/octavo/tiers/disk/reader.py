@@ -9,11 +9,10 @@ import time
 from queue import SimpleQueue
 
 from octavo.tiers.buffers import scatter
-from octavo.tiers.disk.cipher import RecordCipher
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, opened, read_all
+from octavo.tiers.disk.directory import OpenedDirectory
+from octavo.tiers.disk.io import AlignedBuffer, as_disk_error, opened, read_all
 from octavo.tiers.disk.layout import (
     ALIGNMENT,
-    NO_KEY_ID,
     RECORD_HEADER_BYTES,
     TAG_BYTES,
     find_record,
@@ -26,27 +25,19 @@ from octavo.tiers.disk.segment import segment_name
 class Readers:
     """`submit` is for the engine's thread, which bounds what is under way."""
 
-    def __init__(
-        self,
-        *,
-        io: DiskIO,
-        namespace: bytes,
-        cipher: RecordCipher | None,
-        num_threads: int,
-        buffer_bytes: int,
-        reports: Reports,
-    ) -> None:
+    def __init__(self, opened: OpenedDirectory, reports: Reports, *, num_threads: int, buffer_bytes: int) -> None:
         self.tickets = [Ticket() for _ in range(num_threads)]
-        self._io = io
-        self._namespace = namespace
-        self._cipher = cipher
-        self._key_id = cipher.key_id if cipher else NO_KEY_ID
+        self._io = opened.io
+        self._namespace = opened.owner.namespace
+        self._cipher = opened.owner.cipher
+        self._key_id = opened.owner.key_id
         self._reports = reports
+        scratch_bytes = buffer_bytes if self._cipher else ALIGNMENT
         self._runs: SimpleQueue[ReadRun | None] = SimpleQueue()
         self._threads = [
             threading.Thread(
                 target=self._run,
-                args=(ticket, AlignedBuffer(buffer_bytes), AlignedBuffer(buffer_bytes if cipher else ALIGNMENT)),
+                args=(ticket, AlignedBuffer(buffer_bytes), AlignedBuffer(scratch_bytes)),
                 name=f"octavo-disk-reader-{i}",
                 daemon=True,
             )

@@ -1,7 +1,7 @@
 """Records made whole in a buffer: the payload from a job's buffers or an older segment, and the header before it."""
 
 from octavo.tiers.buffers import gather, gives_checksum
-from octavo.tiers.disk.cipher import RecordCipher
+from octavo.tiers.disk.directory import Owner
 from octavo.tiers.disk.io import AlignedBuffer, DiskIO, opened, read_all
 from octavo.tiers.disk.layout import (
     ALIGNMENT,
@@ -20,14 +20,12 @@ from octavo.tiers.disk.segment import Segment, segment_name
 class RecordMaker:
     """Makes records of one namespace under one key. The writer's thread calls it."""
 
-    def __init__(
-        self, io: DiskIO, ticket: Ticket, *, namespace: bytes, cipher: RecordCipher | None, most_bytes: int
-    ) -> None:
+    def __init__(self, io: DiskIO, ticket: Ticket, owner: Owner, *, most_bytes: int) -> None:
         self._io = io
         self._ticket = ticket
-        self._namespace = namespace
-        self._cipher = cipher
-        self._scratch = AlignedBuffer(most_bytes if cipher else ALIGNMENT)
+        self._namespace = owner.namespace
+        self._cipher = owner.cipher
+        self._scratch = AlignedBuffer(most_bytes if owner.cipher else ALIGNMENT)
         """The bytes that are to be encrypted."""
 
     def make(self, record: PlannedRecord, view: memoryview) -> bool:

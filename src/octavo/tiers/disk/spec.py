@@ -11,6 +11,7 @@ from octavo.namespace import keep_description, why_cold
 from octavo.tiers.base import OffloadingSpec, Tier, TierContext
 from octavo.tiers.disk.cipher import find_cipher
 from octavo.tiers.disk.config import DiskConfig
+from octavo.tiers.disk.directory import Owner
 from octavo.tiers.disk.io import DiskIO
 from octavo.tiers.disk.opening import check_directory
 from octavo.tiers.disk.tier import DiskTier
@@ -39,7 +40,7 @@ class DiskSpec(OffloadingSpec):
         cipher = find_cipher(self.config.key_file, os.environ)
         if not context.identity:
             return DiskTier(self.config, context, self.io, cipher)
-        namespace = cipher.namespace(context.namespace) if cipher else context.namespace
+        namespace = Owner.of(context, cipher).namespace
         key = f"key {cipher.key_id.hex()}" if cipher else "none"
         parts = {"codec": "none", **context.identity, "encryption": key}
         describe = partial(keep_description, self.config.path, namespace, parts)

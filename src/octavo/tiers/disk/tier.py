@@ -18,13 +18,14 @@ from octavo.tiers.buffers import total_bytes
 from octavo.tiers.disk.cipher import RecordCipher
 from octavo.tiers.disk.config import DiskConfig
 from octavo.tiers.disk.contents import Contents
-from octavo.tiers.disk.health import describe
+from octavo.tiers.disk.directory import OpenedDirectory, Owner
+from octavo.tiers.disk.health import DiskHealth, Watchdog, describe
 from octavo.tiers.disk.io import DiskIO, NotOursError
 from octavo.tiers.disk.jobs import Jobs
-from octavo.tiers.disk.layout import NO_KEY_ID, aligned, can_hold, record_bytes
+from octavo.tiers.disk.layout import aligned, can_hold, record_bytes
 from octavo.tiers.disk.loads import Loads
 from octavo.tiers.disk.log import SegmentLog, complete
-from octavo.tiers.disk.opening import OpenedDirectory, open_directory, tell_of_others
+from octavo.tiers.disk.opening import open_directory, tell_of_others
 from octavo.tiers.disk.operations import (
     DiskJob,
     FolderBroken,
@@ -43,10 +44,11 @@ from octavo.tiers.disk.operations import (
     Stop,
     count_records,
 )
+from octavo.tiers.disk.reader import Readers
 from octavo.tiers.disk.room import Room, is_full
 from octavo.tiers.disk.segment import Segment, segment_name
 from octavo.tiers.disk.syncs import Syncs
-from octavo.tiers.disk.workers import start_workers
+from octavo.tiers.disk.writer import Writer
 
 _BUFFER_BYTES = 4 << 20
 """Records that lie together are written and read in pieces of at most this size, or one by one if they are larger."""
@@ -70,43 +72,27 @@ class DiskTier(Tier):
         describe: Callable[[], None] | None = None,
     ) -> None:
         """`describe` leaves in the directory whose chunks these are, if that is gone. It raises nothing."""
-        namespace = cipher.namespace(context.namespace) if cipher else context.namespace
-        self._family = context.family or context.namespace
-        segment_bytes = config.segment_bytes_for(context.max_chunk_bytes)
-        opened = open_directory(
-            config.path,
-            io=io,
-            namespace=namespace,
-            family=self._family,
-            budget_bytes=config.size_bytes,
-            wait_s=config.wait_s,
-        )
-        tell_of_others(config.path, opened, cipher.key_id if cipher else NO_KEY_ID, segment_bytes)
+        owner, segment_bytes = Owner.of(context, cipher), config.segment_bytes_for(context.max_chunk_bytes)
+        opened = open_directory(config.path, io=io, owner=owner, budget_bytes=config.size_bytes, wait_s=config.wait_s)
+        tell_of_others(opened, segment_bytes)
         self._config = config
         self._max_chunk_bytes = context.max_chunk_bytes
         self._io = io
         self._lock = opened.lock
         self._ledger = opened.ledger
         self._run_bytes = max(_BUFFER_BYTES, aligned(record_bytes(context.max_chunk_bytes)))
-        self._reports = Reports()
-        workers = start_workers(
-            config,
-            opened,
-            io=io,
-            namespace=namespace,
-            family=self._family,
-            cipher=cipher,
-            segment_bytes=segment_bytes,
-            buffer_bytes=self._run_bytes,
-            reports=self._reports,
-            describe=describe,
-        )
-        self._writer, self._readers = workers.writer, workers.readers
-        self._health, self._watchdog = workers.health, workers.watchdog
+        self._reports = reports = Reports()
+        self._writer = Writer(opened, reports, buffer_bytes=self._run_bytes, describe=describe)
+        self._readers = Readers(opened, reports, num_threads=config.read_threads, buffer_bytes=self._run_bytes)
+        self._health = DiskHealth(opened, reports, segment_bytes=segment_bytes)
+        tickets = [*self._writer.tickets, *self._readers.tickets, self._health.probe_ticket]
+        self._watchdog = Watchdog(tickets, config.hang_s)
         self._contents = Contents()
         self._room = Room(config.path, budget_bytes=config.size_bytes, segment_bytes=segment_bytes)
         self._room.measured(opened.ledger.used_bytes, opened.room_bytes)
-        self._log = self._open_log(opened.next_number, segment_bytes)
+        self._log = SegmentLog(
+            opened, contents=self._contents, writer=self._writer, room=self._room, segment_bytes=segment_bytes
+        )
         self._stores = Jobs(config.queue_jobs, config.queue_bytes)
         self._loads = Jobs(config.queue_jobs, config.queue_bytes)
         self._loader = Loads(
@@ -273,23 +259,12 @@ class DiskTier(Tier):
     def _is_serving(self) -> bool:
         return self._health.is_ok and not self._is_closed
 
-    def _open_log(self, next_number: int, segment_bytes: int) -> SegmentLog:
-        return SegmentLog(
-            room=self._room,
-            contents=self._contents,
-            writer=self._writer,
-            ledger=self._ledger,
-            io=self._io,
-            segment_bytes=segment_bytes,
-            next_number=next_number,
-        )
-
     def _take_over(self, opened: OpenedDirectory) -> None:
         """Indexes what was found, goes on with the last segment, and gives the other segments the summaries that they
         lack."""
         for found in opened.not_read:
             self._log.foreign[found.number] = Segment(found.number, found.file_bytes)
-            if found.family == self._family:
+            if found.family == opened.owner.family:
                 self._log.relatives.add(found.number)
         for found in opened.found:
             segment = Segment(found.number, found.file_bytes, found.created_ns)

@@ -17,11 +17,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import assert_never
 
-from octavo.tiers.disk.cipher import RecordCipher
-from octavo.tiers.disk.io import AlignedBuffer, DiskIO, as_disk_error, write_all
-from octavo.tiers.disk.layout import NO_KEY_ID, VERSION, SegmentHeader, pack_segment_header
-from octavo.tiers.disk.ledger import Ledger
-from octavo.tiers.disk.lock import DirectoryLock
+from octavo.tiers.disk.directory import OpenedDirectory
+from octavo.tiers.disk.io import AlignedBuffer, as_disk_error, write_all
+from octavo.tiers.disk.layout import VERSION, SegmentHeader, pack_segment_header
 from octavo.tiers.disk.marker import marker_name, write_marker
 from octavo.tiers.disk.operations import (
     ClearReset,
@@ -58,32 +56,20 @@ class Writer:
     writer's own."""
 
     def __init__(
-        self,
-        *,
-        io: DiskIO,
-        lock: DirectoryLock,
-        namespace: bytes,
-        family: bytes,
-        cipher: RecordCipher | None,
-        ledger: Ledger,
-        buffer_bytes: int,
-        reports: Reports,
-        describe: Callable[[], None] | None,
+        self, opened: OpenedDirectory, reports: Reports, *, buffer_bytes: int, describe: Callable[[], None] | None
     ) -> None:
         self.ticket = Ticket()
-        self._io = io
-        self._lock = lock
-        self._namespace = namespace
-        self._family = family
-        self._cipher = cipher
-        self._maker = RecordMaker(io, self.ticket, namespace=namespace, cipher=cipher, most_bytes=buffer_bytes)
-        self._ledger = ledger
+        self._io = opened.io
+        self._lock = opened.lock
+        self._owner = opened.owner
+        self._maker = RecordMaker(opened.io, self.ticket, opened.owner, most_bytes=buffer_bytes)
+        self._ledger = opened.ledger
         self._reports = reports
         self._describe = describe
         self._orders: SimpleQueue[Order] = SimpleQueue()
         self._fd: int | None = None
         self._segment: Segment | None = None
-        self._behind = WriteBehind(io)
+        self._behind = WriteBehind(opened.io)
         self._under_way: RecordsWritten | None = None
         self._buffer, self._other_buffer = AlignedBuffer(buffer_bytes), AlignedBuffer(buffer_bytes)
         self._start = self._filled = 0
@@ -169,7 +155,7 @@ class Writer:
             case ClearReset():
                 with suppress(OSError), self.ticket:  # a floor that stays does no harm: numbers only grow
                     self._io.sync_directory()
-                    self._io.unlink(marker_name(self._family))
+                    self._io.unlink(marker_name(self._owner.family))
             case Sync():
                 order.is_durable = self._sync() and not self._lost_something
                 self._lost_something = self._lost_something and not order.is_flush
@@ -279,9 +265,9 @@ class Writer:
 
     def _write_header(self, segment: Segment, num_bytes: int) -> None:
         assert self._fd is not None, "called between opening and closing"
-        key_id = self._cipher.key_id if self._cipher else NO_KEY_ID
+        owner = self._owner
         header = SegmentHeader(
-            VERSION, segment.number, segment.created_ns, self._namespace, num_bytes, key_id, self._family
+            VERSION, segment.number, segment.created_ns, owner.namespace, num_bytes, owner.key_id, owner.family
         )
         block = pack_segment_header(header)
         view = self._buffer.view[: len(block)]
@@ -295,7 +281,7 @@ class Writer:
             return
         try:
             with self.ticket:
-                file_bytes = write_summary(self._io, self._fd, segment, self._namespace, self._family)
+                file_bytes = write_summary(self._io, self._fd, segment, self._owner.namespace, self._owner.family)
                 self._check_is_linked(self._fd, segment)
         except OSError as error:
             self._break(segment, error)
@@ -331,7 +317,7 @@ class Writer:
         error = None
         try:
             with self.ticket:
-                write_marker(self._io, self._family, floor)
+                write_marker(self._io, self._owner.family, floor)
         except OSError as cause:
             error = cause
             self._lost_something = True
