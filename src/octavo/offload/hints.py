@@ -16,7 +16,6 @@ from octavo.offload.manager import OffloadingManager
 from octavo.offload.offloaded_blocks import ANYWHERE
 from octavo.offload.request_state import RequestOffloadState
 from octavo.offload.store_plan import promised_point
-from octavo.specs import blocks_to_resume
 
 
 class Hinter:
@@ -113,12 +112,10 @@ class Hinter:
 
     def _sizes(self, state: RequestOffloadState, num_tokens: int) -> dict[OffloadKey, int]:
         """Per block that a resume needs: its bytes."""
-        config, point = self._device.config, state.request.resume_point(num_tokens)
+        needed = self._device.config.blocks_to_resume(state.request.resume_point(num_tokens))
         return {
             key: offloaded.page_size_bytes
-            for group, own, offloaded in zip(config.groups, state.groups, self._groups, strict=True)
-            for run in blocks_to_resume(
-                group.spec.rule, point, is_draft=group.is_draft, granularity=config.resume_granularity
-            )
+            for own, offloaded, runs in zip(state.groups, self._groups, needed, strict=True)
+            for run in runs
             for key in own.keys[run.start : run.stop]
         }

@@ -17,7 +17,7 @@ from octavo.offload.offloaded_blocks import (
 )
 from octavo.offload.request_state import RequestGroupState
 from octavo.planning import KVCacheConfig
-from octavo.specs import BlockAvailability, GroupAvailability, blocks_to_resume, longest_resume
+from octavo.specs import BlockAvailability, GroupAvailability, longest_resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,21 +98,11 @@ def plan_load(request: OffloadedRequest, tiered: Sequence[TieredBlocks], config:
     num_tokens = _resume(request, tiered, config)
     if num_tokens <= num_device_tokens:
         return None
+    needed = config.blocks_to_resume(request.resume_point(num_tokens))
     return LoadPlan(
         num_tokens=num_tokens,
         num_device_tokens=num_device_tokens,
-        groups=tuple(
-            _group_load(
-                blocks,
-                blocks_to_resume(
-                    group.spec.rule,
-                    request.resume_point(num_tokens),
-                    is_draft=group.is_draft,
-                    granularity=config.resume_granularity,
-                ),
-            )
-            for group, blocks in zip(config.groups, tiered, strict=True)
-        ),
+        groups=tuple(_group_load(blocks, runs) for blocks, runs in zip(tiered, needed, strict=True)),
     )
 
 

@@ -36,7 +36,6 @@ from octavo.offload.manager_values import OffloadStatus
 from octavo.offload.offloaded_blocks import ANYWHERE, OffloadedBlocks
 from octavo.offload.request_state import RequestGroupState, RequestOffloadState
 from octavo.offload.stores import StorePolicy, Storer
-from octavo.specs import blocks_to_resume
 from octavo.transfer import OffloadingWorker
 
 _LONGEST_WAIT_S = 0.05
@@ -364,14 +363,11 @@ class OffloadScheduler:
 
     def _keys_of_resume(self, state: RequestOffloadState) -> list[OffloadKey]:
         """The chunks with which the request has resumed, wherever they came from: these are what it uses."""
-        config = self._device.config
-        point = state.request.resume_point(state.resumed_tokens)
+        needed = self._device.config.blocks_to_resume(state.request.resume_point(state.resumed_tokens))
         return [
             key
-            for group, own in zip(config.groups, state.groups, strict=True)
-            for run in blocks_to_resume(
-                group.spec.rule, point, is_draft=group.is_draft, granularity=config.resume_granularity
-            )
+            for own, runs in zip(state.groups, needed, strict=True)
+            for run in runs
             for key in OffloadedBlocks(own, self._manager, ANYWHERE).keys_in(run)
         ]
 

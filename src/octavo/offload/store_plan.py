@@ -21,7 +21,7 @@ from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import Room
 from octavo.offload.offloaded_blocks import ANYWHERE, TieredBlocks
 from octavo.offload.request_state import RequestGroupState, RequestOffloadState, Written
-from octavo.specs import blocks_to_resume, longest_resume
+from octavo.specs import longest_resume
 
 _MOST_OF_A_TIER = 0.75
 """The part of a tier's budget that one promise may need, since a tier has overheads and writes in an order of its
@@ -133,13 +133,8 @@ class StorePlanner:
         for run in self._runs(state, stage.num_tokens)[group_idx]:
             stage.keys_of_runs.update(keys[run.start // size * size : run.stop])
 
-    def _runs(self, state: RequestOffloadState, num_tokens: int) -> list[Sequence[range]]:
-        config = self._device.config
-        point = state.request.resume_point(num_tokens)
-        return [
-            blocks_to_resume(group.spec.rule, point, is_draft=group.is_draft, granularity=config.resume_granularity)
-            for group in config.groups
-        ]
+    def _runs(self, state: RequestOffloadState, num_tokens: int) -> list[tuple[range, ...]]:
+        return self._device.config.blocks_to_resume(state.request.resume_point(num_tokens))
 
     def _boundaries(self, promise: Promise, points: Sequence[int], tiered: Sequence[TieredBlocks]) -> list[int]:
         """The largest boundaries, of these points, at which a reader could resume once everything is stored, by the

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from octavo.planning.resumability import why_nothing_resumes
-from octavo.specs import RequestLimits, UniformTypeKVCacheSpecs, ceil_div
+from octavo.specs import RequestLimits, ResumePoint, UniformTypeKVCacheSpecs, blocks_to_resume, ceil_div
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +82,13 @@ class KVCacheConfig:
         """A sentence if no request within these limits can ever be resumed, whatever is cached; else None."""
         has_draft = any(group.is_draft for group in self.groups)
         return why_nothing_resumes(self.resume_granularity, self.limits.max_model_len, has_draft=has_draft)
+
+    def blocks_to_resume(self, point: ResumePoint) -> list[tuple[range, ...]]:
+        """By group: the blocks that it must have for a request to resume at `point`."""
+        return [
+            blocks_to_resume(group.spec.rule, point, is_draft=group.is_draft, granularity=self.resume_granularity)
+            for group in self.groups
+        ]
 
     def sheets_for(self, blocks_per_group: Sequence[int]) -> int:
         """The sheets that hold these blocks of each group beside the reserved ones, without fragmentation."""

@@ -63,9 +63,7 @@ def last_boundary(num_tokens: int, granularity: int, *, has_draft: bool) -> int:
     return max(0, (num_tokens - 1) // granularity * granularity)
 
 
-def blocks_to_resume(
-    spec: KVCacheSpec, point: ResumePoint, *, is_draft: bool = False, granularity: int = 0
-) -> tuple[range, ...]:
+def blocks_to_resume(spec: KVCacheSpec, point: ResumePoint, *, is_draft: bool, granularity: int) -> tuple[range, ...]:
     """The blocks that a group must have for a request to resume at `point`. A draft group's witness is among them."""
     ranges = spec.needed_blocks(point)
     if is_draft and _has_block_for_every_token(spec):

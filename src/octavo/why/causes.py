@@ -11,7 +11,6 @@ from enum import StrEnum
 from octavo.blocks import RequestBlocks
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.planning import KVCacheConfig
-from octavo.specs import blocks_to_resume
 
 
 class Cause(StrEnum):
@@ -49,19 +48,9 @@ BecameOf = Callable[[GroupIdx, Sequence[int]], Sequence[Cause | None]]
 
 def find_loss(plan: KVCacheConfig, blocks: RequestBlocks, num_tokens: int, became_of: BecameOf) -> Loss:
     """Why this request could not resume at `num_tokens`, all of which had been computed before."""
-    for group_idx, group in enumerate_groups(plan.groups):
+    for group_idx, runs in enumerate_groups(plan.blocks_to_resume(blocks.resume_point(num_tokens))):
         known = len(blocks.hashes(group_idx))
-        needed = [
-            index
-            for run in blocks_to_resume(
-                group.spec.rule,
-                blocks.resume_point(num_tokens),
-                is_draft=group.is_draft,
-                granularity=plan.resume_granularity,
-            )
-            for index in run
-            if index < known
-        ]
+        needed = [index for run in runs for index in run if index < known]
         causes = became_of(group_idx, needed)
         for cause in _WORST_FIRST:
             if cause in causes:
