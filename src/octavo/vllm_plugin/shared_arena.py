@@ -39,7 +39,7 @@ class SharedArena:
         self._segment = Segment.create(
             name, SlotPlan(num_slots=note_slots + plan.num_slots, slot_bytes=plan.slot_bytes)
         )
-        self._notes: _Notes | None = _Notes(self._segment.arena.view, plan.num_slots, num_ranks)
+        self._notes = _Notes(self._segment.arena.view, plan.num_slots, num_ranks)
         self._notes.clear()
         self.slots = self._segment.arena.after(note_slots)
         self._num_ranks = num_ranks
@@ -47,7 +47,7 @@ class SharedArena:
 
     def take_failed(self, heads: Sequence[Slot]) -> list[int]:
         """The indices of the chunks that a rank failed to write or to read. Clears their notes."""
-        has_failed = self._open_notes.has_failed
+        has_failed = self._notes.has_failed
         failed: list[int] = np.flatnonzero(has_failed[list(heads)].any(axis=1)).tolist()
         if failed:
             has_failed[[heads[idx] for idx in failed]] = 0
@@ -58,13 +58,8 @@ class SharedArena:
         whole."""
         if self._num_ranks > 1:
             return []
-        checksums: list[int] = self._open_notes.checksums[list(heads), 0].tolist()
+        checksums: list[int] = self._notes.checksums[list(heads), 0].tolist()
         return checksums
-
-    @property
-    def _open_notes(self) -> "_Notes":
-        assert self._notes is not None, "it is closed"
-        return self._notes
 
     def drop_name(self) -> None:
         """All ranks have mapped the arena, so from now on it ends with the last process that maps it."""
@@ -75,7 +70,7 @@ class SharedArena:
 
     def close(self) -> None:
         self.drop_name()
-        self._notes = None
+        self._notes.close()
         self.slots.close()
         self._segment.close()
 
@@ -87,28 +82,23 @@ class RankArena:
         self._arena: HostArena = attach(name)
         self.num_ranks = num_ranks
         self.rank = rank
-        self._notes: _Notes | None = _Notes(self._arena.view, num_slots, num_ranks)
+        self._notes = _Notes(self._arena.view, num_slots, num_ranks)
         plan = SlotPlan(num_slots=num_slots, slot_bytes=self._arena.slot_bytes)
         self.slots: Bytes2D = self._arena.view[_note_slots(plan, num_ranks) :]
 
     def note_failed(self, head: Slot) -> None:
-        self._open_notes.has_failed[head, self.rank] = 1
+        self._notes.has_failed[head, self.rank] = 1
 
     def note_checksum(self, head: Slot, checksum: int) -> None:
-        self._open_notes.checksums[head, self.rank] = checksum
+        self._notes.checksums[head, self.rank] = checksum
 
     def find_checksum(self, head: Slot) -> int | None:
         """None if no store has noted a checksum."""
-        checksum = int(self._open_notes.checksums[head, self.rank])
+        checksum = int(self._notes.checksums[head, self.rank])
         return None if checksum == NO_CHECKSUM else checksum
 
-    @property
-    def _open_notes(self) -> "_Notes":
-        assert self._notes is not None, "it is closed"
-        return self._notes
-
     def close(self) -> None:
-        self._notes = None
+        self._notes.close()
         self.slots = np.empty((0, 0), dtype=np.uint8)
         self._arena.close()
 
@@ -125,6 +115,10 @@ class _Notes:
     def clear(self) -> None:
         self.checksums.fill(NO_CHECKSUM)
         self.has_failed.fill(0)
+
+    def close(self) -> None:
+        """Lets go of the segment. No slot has notes any more."""
+        self.checksums, self.has_failed = np.empty((0, 0), dtype=np.uint64), np.empty((0, 0), dtype=np.uint8)
 
 
 def _note_slots(plan: SlotPlan, num_ranks: int) -> int:
