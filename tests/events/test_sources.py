@@ -8,7 +8,7 @@ from octavo.events.changes import CacheChanges, StepEvents, StoredRun
 from octavo.events.messages import AllBlocksCleared, BlockRemoved
 from octavo.events.sources import EventSource, external_hashes, untagged
 from octavo.hashing import BlockHasher, MultiModalItem, RequestIdentity
-from octavo.specs import FullAttentionSpec, SlidingWindowSpec
+from octavo.specs import FullAttentionSpec, PromisePlan, SlidingWindowSpec
 
 SPECS = [
     FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=8),
@@ -30,9 +30,7 @@ def request(identity=None):
         array("i", TOKENS),
         identity,
         num_encoder_tokens=0,
-        granularity=16,
-        has_draft=False,
-        checkpoint_interval_tokens=None,
+        promises=PromisePlan(granularity=16, prompt_boundary=64),
     )
     made.hashed = BlockHasher(hash_block_size=16).hash_tokens(TOKENS, identity)
     made.group_hashes = [made.hashed, made.hashed]

@@ -30,7 +30,7 @@ from octavo.events import CacheChanges
 from octavo.hashing import PLAIN, BlockHasher, RequestIdentity
 from octavo.ids import enumerate_groups
 from octavo.planning import KVCacheConfig
-from octavo.specs import BlockTable, KVCacheSpecRegistry, PageCopy, last_boundary
+from octavo.specs import BlockTable, KVCacheSpecRegistry, PageCopy, PromisePlan
 
 _NEVER = 1 << 62
 
@@ -61,7 +61,6 @@ class KVCacheManager:
         self._room = Room(config, self.pool, self._managed)
         self.reserved_rows = self._room.take_reserved()
         """By group: rows for sinks, and the null row where a kernel needs one. They are never let go."""
-        self._has_draft = any(group.is_draft for group in config.groups)
         self._has_short_steps = any(group.block_size > config.limits.max_step_tokens for group in config.groups)
         """Whether a step may be shorter than a block. Then a request is within what the plan reserves for it only if
         windows let go after every step what they no longer need; else it is enough to do so once per block."""
@@ -283,9 +282,11 @@ class KVCacheManager:
             tokens,
             identity,
             num_encoder_tokens=num_encoder_tokens,
-            granularity=self.config.resume_granularity,
-            has_draft=self._has_draft,
-            checkpoint_interval_tokens=self.config.checkpoint_interval_tokens,
+            promises=PromisePlan(
+                granularity=self.config.resume_granularity,
+                prompt_boundary=self.config.last_boundary(len(tokens)),
+                spacing_tokens=self.config.checkpoint_interval_tokens,
+            ),
         )
         request.group_hashes = [[] for _ in self.config.groups]
         self._clear_tables(request)
@@ -293,7 +294,7 @@ class KVCacheManager:
 
     def _find_again(self, request: RequestBlocks, stale: ResumePlan) -> ResumePlan:
         """What is left of a plan. Never more: the caller has counted the tokens to compute."""
-        lookahead = self.config.resume_granularity if self._has_draft else 0
+        lookahead = self.config.resume_granularity if self.config.has_draft else 0
         fresh = find_resume(self.pool, request, min(request.num_tokens, stale.num_tokens + lookahead + 1))
         if fresh.num_tokens == stale.num_tokens:
             return fresh._replace(limited_by=stale.limited_by, branch_point=stale.branch_point)
@@ -379,10 +380,9 @@ class KVCacheManager:
         request.promises = request.promises.with_branch_point(None)
 
     def _record_start(self, request: RequestBlocks, resume: ResumePlan | None) -> None:
-        granularity = self.config.resume_granularity
         self._stats.record(
             asked=request.num_tokens,
-            attainable=last_boundary(request.num_tokens, granularity, has_draft=self._has_draft),
+            attainable=self.config.last_boundary(request.num_tokens),
             resumed=request.num_computed_tokens if resume is not None else 0,
             limited_by=None if resume is None else resume.limited_by,
         )

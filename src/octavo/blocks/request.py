@@ -9,7 +9,7 @@ import numpy as np
 from octavo.errors import InputError
 from octavo.hashing import RequestIdentity
 from octavo.ids import BlockHash, GroupIdx
-from octavo.specs import BlockTable, PromisePlan, ResumePoint, last_boundary
+from octavo.specs import BlockTable, PromisePlan, ResumePoint
 
 
 class RequestBlocks:
@@ -41,9 +41,7 @@ class RequestBlocks:
         identity: RequestIdentity,
         *,
         num_encoder_tokens: int,
-        granularity: int,
-        has_draft: bool,
-        checkpoint_interval_tokens: int | None,
+        promises: PromisePlan,
     ) -> None:
         self.request_id = request_id
         self.tokens = tokens
@@ -69,11 +67,7 @@ class RequestBlocks:
         """Of all full hash blocks."""
         self.group_hashes: list[list[BlockHash]] = []
         """By group, of its full blocks; empty where nothing is cached."""
-        self.promises = PromisePlan(
-            granularity=granularity,
-            prompt_boundary=last_boundary(len(tokens), granularity, has_draft=has_draft),
-            spacing_tokens=checkpoint_interval_tokens,
-        )
+        self.promises = promises
         """Where others will want to resume."""
 
     def copy(self, request_id: str) -> "RequestBlocks":

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from octavo.planning.resumability import why_nothing_resumes
-from octavo.specs import RequestLimits, ResumePoint, UniformTypeKVCacheSpecs, blocks_to_resume, ceil_div
+from octavo.specs import RequestLimits, ResumePoint, UniformTypeKVCacheSpecs, blocks_to_resume, ceil_div, last_boundary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +75,20 @@ class KVCacheConfig:
     """The same where it was asked for; None where the plan reckoned it."""
     limits: RequestLimits
 
+    @property
+    def has_draft(self) -> bool:
+        return any(group.is_draft for group in self.groups)
+
     def class_of(self, group: KVCacheGroupSpec) -> PageClass | None:
         return None if group.page_class is None else self.page_classes[group.page_class]
 
     def why_nothing_resumes(self) -> str | None:
         """A sentence if no request within these limits can ever be resumed, whatever is cached; else None."""
-        has_draft = any(group.is_draft for group in self.groups)
-        return why_nothing_resumes(self.resume_granularity, self.limits.max_model_len, has_draft=has_draft)
+        return why_nothing_resumes(self.resume_granularity, self.limits.max_model_len, has_draft=self.has_draft)
+
+    def last_boundary(self, num_tokens: int) -> int:
+        """The last boundary at which a request with these tokens could resume."""
+        return last_boundary(num_tokens, self.resume_granularity, has_draft=self.has_draft)
 
     def blocks_to_resume(self, point: ResumePoint) -> list[tuple[range, ...]]:
         """By group: the blocks that it must have for a request to resume at `point`."""

@@ -11,7 +11,6 @@ from octavo.events import CacheChanges
 from octavo.ids import BlockHash, GroupIdx
 from octavo.planning import KVCacheConfig
 from octavo.sim.outcomes import Outcome
-from octavo.specs import last_boundary
 from octavo.why import Cause, find_loss
 
 
@@ -20,7 +19,6 @@ class LossJudge:
 
     def __init__(self, plan: KVCacheConfig) -> None:
         self._plan = plan
-        self._has_draft = any(group.is_draft for group in plan.groups)
         self._seen: set[BlockHash] = set()
         """Hash blocks whose tokens a request has computed, or is computing."""
         self._ever_kept: list[set[BlockHash]] = [set() for _ in plan.groups]
@@ -43,7 +41,7 @@ class LossJudge:
     def judge(self, outcome: Outcome, blocks: RequestBlocks, num_resumed: int) -> None:
         """Judges a request that starts, with this many tokens resumed. From now on its prompt counts as seen."""
         granule = self._plan.resume_granularity
-        most = last_boundary(blocks.num_prompt_tokens, granule, has_draft=self._has_draft)
+        most = self._plan.last_boundary(blocks.num_prompt_tokens)
         num_seen = self._num_seen_tokens(blocks) // granule * granule
         # What a request resumes was computed before, also where the one that computed it still writes its answer.
         outcome.num_seen_tokens = max(min(most, num_seen), num_resumed)

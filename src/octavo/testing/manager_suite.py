@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from octavo.blocks import KVCacheManager
 from octavo.hashing import PLAIN, RequestIdentity
-from octavo.specs import KVCacheSpec, last_boundary
+from octavo.specs import KVCacheSpec
 from octavo.testing.block_machine import check_block_manager
 from octavo.testing.naive_blocks import NaiveEngine
 from octavo.testing.small_models import SmallModel, full, small_model
@@ -39,8 +39,7 @@ class KVCacheManagerSuite:
             prompt = [token % 5 for token in range(config.limits.max_model_len // 2)]
             assert engine.serve(prompt, identity, num_encoder_tokens=num_encoder_tokens) == 0
             again = engine.serve(prompt, identity, num_encoder_tokens=num_encoder_tokens)
-            has_draft = any(group.is_draft for group in config.groups)
-            assert again == last_boundary(len(prompt), config.resume_granularity, has_draft=has_draft)
+            assert again == config.last_boundary(len(prompt))
 
     def test_two_that_part_do_not_disturb_each_other(self) -> None:
         for engine in self._engines():

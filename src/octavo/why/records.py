@@ -14,7 +14,6 @@ from octavo.blocks import KVCacheManager, RequestBlocks
 from octavo.chunks import Departure, Departures, Leaving, OffloadKey, make_offload_key, name_tenant
 from octavo.ids import BlockHash, GroupIdx
 from octavo.offload import LoadStory, MovingLine
-from octavo.specs import last_boundary
 from octavo.tables import Recent
 from octavo.why.causes import Cause, Loss, find_loss
 from octavo.why.fingerprint import Fingerprint, FingerprintMaker
@@ -85,7 +84,6 @@ class WhyLog:
         """`manager`'s pool and the side below it write to `departures`."""
         self.config = manager.config
         self.cold_starts = () if below is None else tuple(below.cold_starts)
-        self._has_draft = any(group.is_draft for group in self.config.groups)
         self._indexes = manager.pool.indexes
         self._departures = departures
         self._below = below
@@ -116,7 +114,7 @@ class WhyLog:
     ) -> None:
         """A request starts, resumed at `blocks.num_computed_tokens`."""
         config, num_resumed = self.config, blocks.num_computed_tokens
-        most = last_boundary(blocks.num_prompt_tokens, config.resume_granularity, has_draft=self._has_draft)
+        most = config.last_boundary(blocks.num_prompt_tokens)
         num_before, before_by = (num_resumed, "") if bypassed else self._computed_before(blocks, most)
         loss = None
         if num_before > num_resumed:
