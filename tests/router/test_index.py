@@ -329,6 +329,58 @@ def test_what_is_gone_does_not_pile_up_however_much_an_engine_tells_at_once():
     assert index.num_blocks < 6 * per_life
 
 
+@pytest.mark.parametrize(
+    ("told", "own"),
+    [
+        (lambda number: (4 * number, "GPU"), (4 * 1024, "GPU")),
+        (lambda number: (4, f"medium {number}"), (4, "CPU")),
+    ],
+    ids=["sizes", "media"],
+)
+def test_an_engine_that_tells_ever_other_sizes_or_media_takes_no_room_from_others(told, own):
+    index = FleetIndex([FULL], hash_block_size=4)
+    for name in ("ever others", "one"):
+        index.add_engine(name)
+    for number in range(2, 2000):
+        size, medium = told(number)
+        index.apply("ever others", [Fleet.stored([number], 0, size, medium, None, False)])
+    index.apply("one", [Fleet.stored([1], 0, *own, None, False)])
+    assert (index.num_dropped_events("one"), index.num_blocks_of("one")) == (0, 1)
+    assert [index.is_complete(name) for name in ("one", "ever others")] == [True, False]
+
+
+def test_sizes_and_media_of_engines_that_have_left_take_no_room():
+    index = FleetIndex([FULL], hash_block_size=4)
+    index.add_engine("stays")
+    index.apply("stays", [Fleet.stored(HASHES, 0, 4, "GPU", None, False)])
+    for life in range(2000):
+        index.add_engine("new")
+        index.apply("new", [Fleet.stored([1], 0, 4 * (life + 2), f"medium {life}", None, False)])
+        index.apply("new", [Fleet.stored([1], 0, 4 * (life + 2), "GPU", None, False)])
+        assert index.num_dropped_events("new") == 0
+        index.remove_engine("new")
+        index.apply("stays", [])
+    assert index.resumes(HASHES, 97) == {"stays": 96}
+
+
+def test_an_engine_that_tells_more_blocks_than_there_is_room_for_is_forgotten(monkeypatch):
+    """It has lost the removals, say. What others hold is known as before."""
+    monkeypatch.setattr("octavo.events.held_blocks._MOST_BLOCKS", 1000)
+    index = FleetIndex([FULL], hash_block_size=4)
+    for name in ("tells no removals", "one"):
+        index.add_engine(name)
+    index.apply("one", [Fleet.stored(HASHES, 0, 4, "GPU", None, False)])
+    for start in range(1000, 20_000, 100):
+        told = list(range(start, start + 100))
+        index.apply("tells no removals", [Fleet.stored(told, 0, 4, "GPU", None, False)])
+        assert index.num_blocks < 4000
+    assert index.num_blocks_of("tells no removals") <= 1000
+    index.told_all("tells no removals")
+    assert not index.is_complete("tells no removals")
+    assert index.is_complete("one")
+    assert index.resumes(HASHES, 97) == {"one": 96}
+
+
 def test_a_name_is_used_once():
     index = FleetIndex([FULL], hash_block_size=4)
     index.add_engine("a")

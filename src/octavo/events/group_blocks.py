@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from octavo.events.messages import ExternalHash
 
-_MOST_SIZES = 16
+_MOST_SIZES = 64
+"""The most block sizes of all publishers together. Each has few (`held_blocks`), so that one takes none from others."""
 _BLOCKS_PER_PART = 4096
 
 
@@ -43,7 +44,7 @@ class GroupBlocks:
         """Blocks that were stored again by a publisher that does not count: other copies may be left."""
 
     def can_take(self, block_size: int) -> bool:
-        """Whether blocks of this size can be stored: a publisher has few sizes."""
+        """Whether blocks of this size can be stored: all publishers together have few sizes."""
         return block_size in self.by_size or len(self.by_size) < _MOST_SIZES
 
     def store(self, hashes: Sequence[ExternalHash], *, block_size: int, holder: int, is_counted: bool) -> int:
@@ -105,7 +106,7 @@ class GroupBlocks:
 
     def held_by(self, holder: int, block_size: int, hashes: Iterable[ExternalHash]) -> list[ExternalHash]:
         """Those of the blocks that the holder has."""
-        get = self.by_size[block_size].get
+        get = self.by_size.get(block_size, {}).get  # the last block of a size may be gone by now
         return [block_hash for block_hash in hashes if get(block_hash, 0) & holder]
 
     def take_over(self, holder: int, others: "GroupBlocks", other: int) -> int:
@@ -136,6 +137,10 @@ class GroupBlocks:
             yield len(part)
         self._copies = {key: copies for key, copies in self._copies.items() if not key[1] & gone}
         self._told_again = {key for key in self._told_again if not key[1] & gone}
+
+    def shed(self) -> None:
+        """Forgets the sizes of which there is no block left."""
+        self.by_size = {size: holders for size, holders in self.by_size.items() if holders or size == self.block_size}
 
     def _size_of(self, block_hash: ExternalHash, holder: int) -> int:
         """A removal names no block size: chunks first, as no block of the own size is told beside its chunk."""

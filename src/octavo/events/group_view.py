@@ -47,7 +47,8 @@ class GroupView:
 
     @property
     def num_dropped_events(self) -> int:
-        """Events that name no group of the plan, or blocks that the prompt's hashes cannot name."""
+        """Events that name no group of the plan, blocks that the prompt's hashes cannot name, or more than there is
+        room for."""
         return self._holder.num_dropped_events
 
     def apply(self, events: Iterable[AnyEvent]) -> None:

@@ -17,8 +17,15 @@ from octavo.events.reach import Reach, reach_of
 from octavo.ids import GroupIdx, enumerate_groups
 from octavo.specs import KVCacheSpec
 
-_MOST_PLACES = 64
-"""A publisher may name media and tiers as it likes; events of further ones are dropped."""
+_MOST_PLACES_OF_HOLDER = 16
+_MOST_PLACES = 1024
+"""A publisher may name media and tiers as it likes; events of further ones are dropped. All together may name many
+times as many, so that one that names ever others takes none from the rest."""
+_MOST_SIZES_OF_HOLDER = 4
+"""The most block sizes of a publisher in one group: that of the group, and those of chunks on its media."""
+_MOST_BLOCKS = 1 << 25
+"""The most blocks of a publisher, some GB here. It may have lost the removals, or never tell them. Beyond that it is
+forgotten whole, as nobody can say which blocks it has no more."""
 
 _Place: TypeAlias = tuple[str | None, str | None]
 """A medium and the tier that owns the blocks there."""
@@ -41,11 +48,16 @@ class Holder:
     is_complete: bool
     """Whether all is known that the publisher holds, and everything could be applied that it told."""
     num_dropped_events: int = 0
-    """Events that name no group of the plan, or blocks that a prompt's hashes cannot name."""
+    """Events that name no group of the plan, blocks that a prompt's hashes cannot name, or more than there is room
+    for."""
     num_blocks_on: dict[str | None, int] = field(default_factory=dict)
     """By medium: the blocks of all groups that it told of and that are left."""
     has_slower_media: bool = False
     """Whether it told of blocks on another medium than the device."""
+    places: set[_Place] = field(default_factory=set)
+    """Where it told of blocks."""
+    sizes: set[tuple[GroupIdx, int]] = field(default_factory=set)
+    """By group: the block sizes that it told."""
     stores: Mapping[str, str] = field(default_factory=dict)
     """By medium: the name of a store. All holders that use a store have what any of them told of it."""
     stores_off: Collection[str] = ()
@@ -121,6 +133,9 @@ class HeldBlocks:
                     num_told += len(event.block_hashes)
                 case BlockRemoved():
                     self._remove(holder, event)
+        if sum(holder.num_blocks_on.values()) > _MOST_BLOCKS:
+            self._drop(holder)
+            self._forget(holder)
         if self._gone:
             self._sweep_some(2 * num_told)
 
@@ -131,6 +146,7 @@ class HeldBlocks:
                 own = self._on_place(holder, (medium, ownership)) if group.is_held_by(other.bit) else None
                 if own is not None:
                     holder.count(medium, own[index].take_over(holder.bit, group, other.bit))
+        holder.sizes |= other.sizes
         holder.num_dropped_events += other.num_dropped_events
         holder.has_slower_media = other.has_slower_media
 
@@ -248,7 +264,8 @@ class HeldBlocks:
         if event.block_size == 0:  # maybe a chunk of an unknown size, whose last block is there at least
             holder.is_complete = False
         block_size = event.block_size or group.block_size
-        if block_size % self._size_of_hashed(event.group_idx) or not group.can_take(block_size):
+        is_whole = block_size % self._size_of_hashed(event.group_idx) == 0
+        if not (is_whole and group.can_take(block_size) and _notes_size(holder, event.group_idx, block_size)):
             self._drop(holder)
             return
         is_counted = event.medium != MEDIUM_GPU and bool(event.token_ids)  # vLLM's self-describing form
@@ -271,11 +288,13 @@ class HeldBlocks:
 
     def _on_place(self, holder: Holder, place: _Place) -> list[GroupBlocks] | None:
         groups = self._places.get(place)
-        if groups is None:
-            if len(self._places) >= _MOST_PLACES:
+        if place not in holder.places or groups is None:
+            is_one_more = place not in holder.places and len(holder.places) >= _MOST_PLACES_OF_HOLDER
+            if is_one_more or (groups is None and len(self._places) >= _MOST_PLACES):
                 self._drop(holder)
                 return None
-            groups = self._places[place] = self._new_tables()
+            holder.places.add(place)
+            groups = self._places.setdefault(place, groups or self._new_tables())
         holder.has_slower_media |= place[0] != MEDIUM_GPU
         return groups
 
@@ -300,6 +319,8 @@ class HeldBlocks:
         self._give_back(holder.bit)
         self._begin_life(holder)
         holder.num_blocks_on.clear()
+        holder.places.clear()
+        holder.sizes.clear()
 
     def _begin_life(self, holder: Holder) -> None:
         self._num_lives += 1
@@ -331,6 +352,23 @@ class HeldBlocks:
                 yield from group.sweep(gone)
         self._gone &= ~gone
         self._all_bits &= ~gone
+        self._places = {place: groups for place, groups in self._places.items() if _shed(groups)}
+
+
+def _notes_size(holder: Holder, group_idx: GroupIdx, block_size: int) -> bool:
+    """Notes a block size that the holder tells; False if it has told too many others of the group."""
+    if (group_idx, block_size) not in holder.sizes:
+        if sum(group == group_idx for group, _ in holder.sizes) >= _MOST_SIZES_OF_HOLDER:
+            return False
+        holder.sizes.add((group_idx, block_size))
+    return True
+
+
+def _shed(groups: Sequence[GroupBlocks]) -> bool:
+    """Makes room for other block sizes. Whether anybody has a block in one of the groups."""
+    for group in groups:
+        group.shed()
+    return any(holders for group in groups for holders in group.by_size.values())
 
 
 def _is_among(medium: str | None, ownership: str | None, media: Media) -> bool:
