@@ -513,6 +513,84 @@ def test_an_answer_is_handed_on_whatever_its_status(status):
     assert (sent[0]["status"], sent[1]["body"]) == (status, b"from a proxy")
 
 
+def answers_of(answer, num_engines, most=10):
+    """What a client gets of engines that all answer so, or the refusal, and how many of them were asked."""
+    asked, sent = [], []
+
+    async def send(message):
+        sent.append(message)
+
+    async def handle(request):
+        asked.append(request.url.host)
+        return answer(len(asked))
+
+    async def ask():
+        addresses = EngineAddress.parse_all(f"http://engine{number}:8000" for number in range(num_engines))
+        async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as client:
+            fleet = Fleet(addresses, client)
+            for member in fleet.members.values():
+                member.lost = ""
+            exchange = Exchange({"headers": []}, None, send, RouterConfig(engines=("http://engine0:8000",)))
+            async with asyncio.timeout(most):
+                await Proxy(fleet, lambda _: None).answer(exchange, "/v1/completions", b'{"prompt": [5]}')
+
+    try:
+        asyncio.run(ask())
+    except ApiError as error:
+        return error.status, len(asked)
+    return sent[0]["status"], len(asked)
+
+
+def fails_with(error):
+    def answer(_):
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("error", "num_asked"),
+    [
+        (httpx.ReadError(""), 3),
+        (httpx.RemoteProtocolError("Server disconnected without sending a response."), 3),
+        (httpx.ConnectError("refused"), 8),
+        (httpx.ConnectTimeout(""), 8),
+    ],
+)
+def test_a_request_that_breaks_off_at_several_engines_ends_no_more_of_them(error, num_asked):
+    """One that ends every engine which gets it, say. An engine that cannot be reached never got it."""
+    assert answers_of(fails_with(error), 8) == (HTTPStatus.BAD_GATEWAY, num_asked)
+
+
+async def nothing_more():
+    yield b"busy"
+    await asyncio.Event().wait()
+
+
+async def no_end():
+    while True:
+        yield b"busy" * 1000
+
+
+async def half():
+    yield b"busy"
+    raise httpx.ReadError("")
+
+
+async def whole():
+    yield b"{}"
+
+
+@pytest.mark.parametrize("body", [nothing_more, no_end, half])
+def test_no_request_waits_for_the_end_of_a_refusal(body):
+    """Another engine may be free."""
+
+    def answer(number):
+        return httpx.Response(503, content=body()) if number == 1 else httpx.Response(200, content=whole())
+
+    assert answers_of(answer, 2) == (HTTPStatus.OK, 2)
+
+
 def test_all_names_that_vllm_serves_a_model_under_are_told():
     cards = [{"id": name, "root": "/m", "parent": None, "max_model_len": 64} for name in ("large", "large-v2")]
     cards.append({"id": "tuned", "root": "/adapter", "parent": "large"})

@@ -1,11 +1,14 @@
 """`Proxy`: takes a request, finds the engine for it, and hands on the engine's answer as it comes.
 
 An engine that cannot be reached, or that is busy or ending, has answered nothing: the request goes to another one. Once
-a byte of an answer has gone to the client, no other engine gets the request.
+a byte of an answer has gone to the client, no other engine gets the request. Nor once it has broken off at several: it
+may be at fault, and would end one engine after the other.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, TypeAlias
@@ -36,6 +39,11 @@ FirstToken: TypeAlias = Callable[[float], None]
 _STATUSES_END = 600
 _MOST_BYTES_OF_ANSWER = 64 << 20
 _MOST_CHARS_OF_REASON = 500
+_MOST_BYTES_OF_REFUSAL = 64 << 10
+_PATIENCE_WITH_REFUSAL_S = 1.0
+"""The most of a refusal's body that is read, and how long it may take: it only tells people why."""
+_MOST_BROKEN = 3
+"""A request that has broken off at so many engines goes to no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +72,11 @@ class _Refusal(msgspec.Struct):
 class _TryAnotherError(Exception):
     """This engine did not answer; another one may."""
 
-    def __init__(self, error: ApiError) -> None:
+    def __init__(self, error: ApiError, *, has_broken: bool = False) -> None:
+        """`has_broken`: the engine had the request, and may have ended because of it."""
         super().__init__(str(error))
         self.error = error
+        self.has_broken = has_broken
 
 
 class Proxy:
@@ -93,8 +103,9 @@ class Proxy:
         )
         read = await self._reader.read(body, request.headers, exchange.tenant)
         tried: set[str] = set()
+        num_broken = 0
         refusal = self._fleet.refusal(hints.model)
-        while (choice := self._choose(read.prompt, tried, hints)) is not None:
+        while num_broken < _MOST_BROKEN and (choice := self._choose(read.prompt, tried, hints)) is not None:
             self.decisions.add(path, read.prompt, choice)
             reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic(), is_told=hints.is_stream)
             try:
@@ -105,6 +116,7 @@ class Proxy:
                     )
             except _TryAnotherError as another:
                 tried.add(choice.engine)
+                num_broken += another.has_broken
                 self.decisions.num_retries += 1
                 refusal = another.error
             else:
@@ -140,7 +152,9 @@ class Proxy:
             else:
                 self._fleet.broke(member, error)
                 gone = _gone(member, error)
-            raise (gone if exchange.has_begun else _TryAnotherError(gone)) from error
+            if exchange.has_begun:
+                raise gone from error
+            raise _TryAnotherError(gone, has_broken=not _had_no_connection(error)) from error
 
     async def _explained(self, model: str, member: Member, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """A refusal, unless it is that the engine lacks the model. Then another one may have it, if any has told it;
@@ -175,13 +189,25 @@ async def _begun(member: Member, answer: httpx.Response) -> AsyncIterator[bytes]
     before, so another engine can be tried after a failure."""
     pieces = answer.aiter_raw()
     if answer.status_code in _TRY_ANOTHER:
-        raise _TryAnotherError(_refused(member, answer, await _whole(pieces)))
+        raise _TryAnotherError(_refused(member, answer, await _reason(pieces)))
     first = await anext(pieces, b"") if _is_stream(answer) else await _whole(pieces)
     return _all(first, pieces)
 
 
 def _is_stream(answer: httpx.Response) -> bool:
     return bool(answer.headers.get("content-type", "").startswith("text/event-stream"))
+
+
+async def _reason(pieces: AsyncIterator[bytes]) -> bytes:
+    """What a refusal says, as far as it comes soon."""
+    said = bytearray()
+    with suppress(TimeoutError, httpx.HTTPError):
+        async with asyncio.timeout(_PATIENCE_WITH_REFUSAL_S):
+            async for piece in pieces:
+                said += piece
+                if len(said) > _MOST_BYTES_OF_REFUSAL:
+                    break
+    return bytes(said)
 
 
 async def _whole(pieces: AsyncIterator[bytes]) -> bytes:
@@ -220,6 +246,11 @@ def _told(prompt: Prompt, choice: Choice) -> Headers:
     """The header that tells the router's choice: compared with the answer's usage it shows how right the router was."""
     engine = (b"x-octavo-engine", choice.engine.encode())
     return [engine, (b"x-octavo-expected", b"%d" % choice.resumed_tokens)] if prompt.num_tokens else [engine]
+
+
+def _had_no_connection(error: Exception) -> bool:
+    """Whether the engine never had the request."""
+    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
 
 
 def _gone(member: Member, error: Exception) -> ApiError:
