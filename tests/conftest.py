@@ -67,7 +67,7 @@ def hanging_up():
 @pytest.fixture
 def restored_logs():
     """What a server logs, and where, is set for the whole process: later tests would see more than they expect."""
-    loggers = [logging.getLogger(name) for name in ("octavo", "uvicorn.access", "uvicorn.error")]
+    loggers = [logging.getLogger(name) for name in ("octavo", "uvicorn.access", "uvicorn.error", "asyncio")]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     yield
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):

@@ -33,6 +33,28 @@ def test_a_client_that_takes_nothing_is_given_up():
         asyncio.run(make(never, never, send_timeout_s=1e-3).stream(events()))
 
 
+@pytest.mark.parametrize("how", ["relay", "stream"])
+def test_a_client_that_leaves_gets_no_more_of_what_is_there_at_once(how):
+    """An engine's pieces come together where a busy router reads them late."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def pieces():
+        for _ in range(1000):
+            yield b"more"
+
+    exchange = make(receive, send)
+    answering = exchange.relay(200, [], pieces()) if how == "relay" else exchange.stream(pieces())
+    with pytest.raises(ClientGoneError):
+        asyncio.run(exchange.run(answering))
+    assert len(sent) < 10
+
+
 @pytest.mark.parametrize("num_bytes", [0, 1, 256 << 10, (256 << 10) + 1, 1 << 20])
 def test_a_long_answer_goes_in_parts_each_of_which_a_slow_client_has_the_time_for(num_bytes):
     sent, answer = [], bytes(num_bytes)

@@ -64,10 +64,11 @@ def test_the_end_says_what_it_waits_for(model_folder, caplog):
 
 
 @pytest.mark.usefixtures("restored_logs")
+@pytest.mark.parametrize("name", ["octavo.server.test", "asyncio"])
 @pytest.mark.parametrize("as_json", [False, True])
-def test_lines_are_text_or_json(capsys, as_json):
+def test_lines_are_text_or_json(capsys, as_json, name):
     set_up_logs(ServerConfig(model_name="tiny", log_json=as_json, log_level="info"))
-    logger = logging.getLogger("octavo.server.test")
+    logger = logging.getLogger(name)
     logger.debug("not this")
     logger.info("news of %d", 7)
     logger.warning("a worry")

@@ -133,12 +133,16 @@ class Exchange:
         await self._transmit({"type": "http.response.start", "status": int(status), "headers": headers})
 
     async def _push(self, piece: bytes, *, is_last: bool = False) -> None:
-        """In small parts, each of which the client has the time for: a long answer over a slow line takes minutes."""
+        """In small parts, each of which the client has the time for: a long answer over a slow line takes minutes.
+        Others have their turn in between: many pieces may be there at once, and that the client is gone shows only
+        then. asyncio logs a line for each piece that is written to nobody."""
         num_whole = max(0, len(piece) - 1) // _MOST_BYTES_AT_ONCE * _MOST_BYTES_AT_ONCE
         for start in range(0, num_whole, _MOST_BYTES_AT_ONCE):
             part = piece[start : start + _MOST_BYTES_AT_ONCE]
             await self._transmit({"type": "http.response.body", "body": part, "more_body": True})
         await self._transmit({"type": "http.response.body", "body": piece[num_whole:], "more_body": not is_last})
+        if not is_last:
+            await asyncio.sleep(0)
 
     async def _transmit(self, message: Message) -> None:
         try:

@@ -6,7 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Protocol
 
-_NAMES = ("octavo", "uvicorn.access", "uvicorn.error")
+_NAMES = ("octavo", "uvicorn.access", "uvicorn.error", "asyncio")
 
 
 class LogSettings(Protocol):
