@@ -78,3 +78,11 @@ def test_lines_are_text_or_json(capsys, as_json, name):
         assert [(one["level"], one["message"]) for one in told] == [("info", "news of 7"), ("warning", "a worry")]
     else:
         assert [line.split(" ", 1)[1] for line in lines] == ["news of 7", "warning: a worry"]
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_a_name_that_somebody_else_chose_makes_no_lines_of_its_own(capsys):
+    set_up_logs(ServerConfig(model_name="tiny", log_level="info"))
+    logging.getLogger("octavo.server.test").info("engine a serves %s", "m\n12:00:00 ended\x1b[2J\x9b\u2028 café")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.split(" ", 1)[1] == "engine a serves m\\n12:00:00 ended\\x1b[2J\\x9b\\u2028 café"

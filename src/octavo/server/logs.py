@@ -2,11 +2,14 @@
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Protocol
 
 _NAMES = ("octavo", "uvicorn.access", "uvicorn.error", "asyncio")
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class LogSettings(Protocol):
@@ -19,13 +22,18 @@ class LogSettings(Protocol):
 
 
 class _Text(logging.Formatter):
-    """`14:02:11 message`; what is worse than news is named."""
+    """`14:02:11 message`; what is worse than news is named. A line stays one, and moves no terminal's cursor, whatever
+    an engine or a client has called itself."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        record.message = f"{level}{record.getMessage()}"
+        record.message = f"{level}{_CONTROL.sub(_escaped, record.getMessage())}"
         line = f"{self.formatTime(record, '%H:%M:%S')} {record.message}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 class _Json(logging.Formatter):
