@@ -244,6 +244,25 @@ def test_a_plan_whose_blocks_do_not_fit_is_refused_as_a_peers_mistake():
         Indexes().find(plan, algorithm="sha256_cbor", seed="")
 
 
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ({"hash_block_size": 16, "groups": [(16, 257)]}, "its 257 groups have 16.1 blocks for each token"),
+        ({"hash_block_size": 1, "groups": [(1, 16), (1 << 20, 1)]}, "its 17 groups have 16.0 blocks for each token"),
+        ({"hash_block_size": 1 << 62, "groups": [(1 << 62, 1)]}, "hash_block_size must be a whole number of 1 to"),
+    ],
+)
+def test_a_plan_for_which_every_request_would_wait_is_refused_as_a_peers_mistake(plan, told):
+    """With 1,024 groups in blocks of one token, a prompt of 20,000 held up all others for six seconds."""
+    groups = [
+        PublishedGroup(kind="full_attention", block_size=size) for size, num in plan["groups"] for _ in range(num)
+    ]
+    with pytest.raises(InputError, match=told):
+        Indexes().find(
+            PublishedPlan(hash_block_size=plan["hash_block_size"], groups=groups), algorithm="sha256_int32", seed=""
+        )
+
+
 def test_a_prompt_that_is_answered_late_takes_nothing_from_a_later_one():
     """Its engine has cleared its cache twice meanwhile, and has the same bit again."""
     machine = Expecting()

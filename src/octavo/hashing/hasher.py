@@ -27,6 +27,8 @@ _TOKENS_AT_ONCE = 8192
 """What is made of more tokens at once is memory that the system hands out anew each time, which costs as much as the
 work."""
 _TOKENS_OF_RUN = 1024
+_LONGEST_BLOCK = 1 << 24
+"""Longer than any prompt."""
 _RUN = struct.Struct(f"<{_TOKENS_OF_RUN}i")
 """Packs tokens of a list; an array of the list's numbers takes twice the time."""
 
@@ -47,8 +49,10 @@ class BlockHasher:
     ) -> None:
         """`lookahead_tokens` after a block are part of its hash too, as vLLM 0.33 hashes with a draft model, whose KV
         of a block depends on them. A block has no hash until they are known."""
-        if not isinstance(hash_block_size, int) or hash_block_size < 1:
-            raise InputError(f"hash_block_size must be a whole number of 1 or more, not {hash_block_size!r}")
+        if not isinstance(hash_block_size, int) or not 1 <= hash_block_size <= _LONGEST_BLOCK:
+            raise InputError(
+                f"hash_block_size must be a whole number of 1 to {_LONGEST_BLOCK:,}, not {hash_block_size!r}"
+            )
         if not isinstance(seed, str | None):
             raise InputError(f"seed must be a string, not {seed!r}")
         self.hash_block_size = hash_block_size

@@ -13,6 +13,10 @@ from octavo.router.index import FleetIndex, Points
 from octavo.router.member import Member
 from octavo.router.placement import Prompt
 
+_MOST_BLOCKS_PER_TOKEN = 16
+"""Of all groups of a plan together: each block of a prompt is looked up, while nobody else is answered. 256 groups in
+blocks of 16 tokens have as many."""
+
 
 class ReadPrompt(NamedTuple):
     """A prompt, and the hashes by which each index knows it."""
@@ -33,6 +37,7 @@ class Indexes:
         """The index of a plan; a new one for a new plan. InputError if the plan cannot be followed."""
         key = msgspec.json.encode(plan.at_rest), algorithm, seed, lookahead_tokens
         if key not in self._indexes:
+            _check_work(plan)
             hasher = BlockHasher(
                 hash_block_size=plan.hash_block_size, algorithm=algorithm, seed=seed, lookahead_tokens=lookahead_tokens
             )
@@ -92,3 +97,13 @@ class Indexes:
             member.index.remove_engine(member.name)
             member.index = None
             self.drop_empty()
+
+
+def _check_work(plan: PublishedPlan) -> None:
+    """An engine may tell any plan, and every request of all engines would wait for it."""
+    per_token = sum(1 / group.block_size for group in plan.groups)
+    if per_token > _MOST_BLOCKS_PER_TOKEN:
+        raise InputError(
+            f"its {len(plan.groups):,} groups have {per_token:,.1f} blocks for each token of a prompt, of which "
+            f"{_MOST_BLOCKS_PER_TOKEN} are looked up at the most: give it larger blocks"
+        )
