@@ -127,6 +127,37 @@ def test_keys_that_do_not_say_enough_teach_nothing(keys):
     assert learning.plan is None
 
 
+@pytest.fixture
+def hashed(monkeypatch):
+    """How many tokens are hashed each time that hashes are tried out."""
+    lengths = []
+
+    class Counted(BlockHasher):
+        def hash_tokens(self, tokens, identity):
+            lengths.append(len(tokens))
+            return super().hash_tokens(tokens, identity)
+
+    monkeypatch.setattr("octavo.router.plan_learner.BlockHasher", Counted)
+    return lengths
+
+
+def test_of_a_long_prompt_the_first_block_is_enough_to_learn_from(hashed):
+    """All of it in all ways would hold up a router's requests for seconds."""
+    learning, tokens = learner(), list(range(8000))
+    learning.take([stored(0, FULL, hashes_of(FULL, tokens), tokens=tokens)])
+    assert learning.plan.hash_seed == "0"
+    assert max(hashed) < 2 * FULL.block_size
+
+
+def test_what_cannot_be_learned_from_is_tried_ever_more_rarely(hashed):
+    learning, image = learner(), [(("cat", 0),)] * 4
+    for _ in range(5000):
+        learning.take([stored(0, FULL, [1, 2, 3, 4], extra_keys=image)])
+    per_try = 5 * 5 * 2  # sizes, lookaheads and seeds
+    assert per_try * 10 <= len(hashed) <= per_try * 20
+    assert learning.take([stored(0, FULL, hashes_of(FULL))]), "what says enough is tried at once"
+
+
 @pytest.mark.parametrize("name", ["another", "tuned"])
 def test_an_adapter_whose_path_is_not_known_or_another_one_teaches_nothing(name):
     learning = learner()

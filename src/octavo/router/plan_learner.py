@@ -19,6 +19,8 @@ from octavo.router.remedies import OF_ADDRESSES
 _MOST_GROUPS = 64
 _MOST_TOKENS = 1 << 14
 """The most tokens of one event that are hashed to try out a block size."""
+_MOST_PASSED_OVER = 1023
+"""The most events that are passed over between two that are tried."""
 _MOST_AHEAD = 4
 """The most tokens after a block that its hash may cover. vLLM 0.33 with a draft model covers 1, or more if it drafts in
 parallel."""
@@ -54,11 +56,14 @@ class PlanLearner:
         self._told: PublishedPlan | None = None
         self._hashing: tuple[int, str, int] | None = None
         """Hash block size, seed and lookahead, once they are known."""
+        self._num_passed_over = self._num_to_pass_over = 0
+        """Events since the last one that was tried, and how many there must be until the next."""
 
     def forget(self) -> None:
         """The engine may have begun anew, with another plan and another seed."""
         self._groups.clear()
         self._told = self._hashing = None
+        self._num_passed_over = self._num_to_pass_over = 0
 
     @property
     def plan(self) -> LearnedPlan | None:
@@ -119,9 +124,16 @@ class PlanLearner:
         self._groups[index] = group
 
     def _learn_hashing(self, event: BlockStored) -> None:
-        tokens = event.token_ids[: _MOST_TOKENS // event.block_size * event.block_size]
+        """An event that says too little to be certain may fail for ever, so ever fewer of those are tried: to hash a
+        long one in all ways takes the router a second."""
         identity = _identity_at_start(event, self._adapters)
+        tokens = _tokens_to_hash(event)
         if event.parent_block_hash is not None or identity is None or not event.block_hashes or not tokens:
+            return
+        is_plain = not identity.multimodal and identity.lora_name is None
+        is_certain = is_plain and _names_all_blocks(event) and len(tokens) == event.block_size + _MOST_AHEAD
+        if not is_certain and self._num_passed_over < self._num_to_pass_over:
+            self._num_passed_over += 1
             return
         first = event.block_hashes[0]
         for hash_block_size, seed, ahead in self._candidates(event.block_size):
@@ -131,8 +143,8 @@ class PlanLearner:
             if first in external_hashes(hasher.hash_tokens(tokens, identity)):
                 self._hashing = hash_block_size, seed, ahead
                 return
-        is_certain = _names_all_blocks(event) and not identity.multimodal and identity.lora_name is None
-        if is_certain and event.block_size < len(tokens) == len(event.token_ids):  # one block's lookahead is not known
+        self._num_passed_over, self._num_to_pass_over = 0, min(_MOST_PASSED_OVER, 2 * self._num_to_pass_over + 1)
+        if is_certain:
             seeds = " or ".join(f"{seed!r}" for seed in self._seeds)
             raise InputError(
                 f"its hashes are not those of {self._algorithm} with the seed {seeds}: start vLLM with "
@@ -147,6 +159,13 @@ class PlanLearner:
             for size in sizes if self._told is None else [self._told.hash_block_size]:
                 for seed in self._seeds:
                     yield size, seed, ahead
+
+
+def _tokens_to_hash(event: BlockStored) -> Sequence[int]:
+    """Those that decide the first hash that the event names, or that come before it where it is a later block's."""
+    whole_blocks = _MOST_TOKENS // event.block_size * event.block_size
+    names_first = _names_all_blocks(event) and whole_blocks
+    return event.token_ids[: event.block_size + _MOST_AHEAD if names_first else whole_blocks]
 
 
 def _names_all_blocks(event: BlockStored) -> bool:
