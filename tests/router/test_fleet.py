@@ -562,6 +562,12 @@ def test_a_request_that_breaks_off_at_several_engines_ends_no_more_of_them(error
     assert answers_of(fails_with(error), 8) == (HTTPStatus.BAD_GATEWAY, num_asked)
 
 
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_fleet_that_has_too_much_to_do_refuses_a_request_some_times_and_not_once_for_each_engine(status):
+    assert answers_of(lambda _: httpx.Response(status, content=whole()), 30) == (status, 8)
+    assert answers_of(lambda _: httpx.Response(status, content=whole()), 5) == (status, 5)
+
+
 async def nothing_more():
     yield b"busy"
     await asyncio.Event().wait()

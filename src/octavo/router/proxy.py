@@ -1,15 +1,18 @@
 """`Proxy`: takes a request, finds the engine for it, and hands on the engine's answer as it comes.
 
 An engine that cannot be reached, or that is busy or ending, has answered nothing: the request goes to another one. Once
-a byte of an answer has gone to the client, no other engine gets the request. Nor once it has broken off at several: it
-may be at fault, and would end one engine after the other.
+a byte of an answer has gone to the client, no other engine gets the request. Nor does one once it has broken off at
+several, as it may be at fault, and would end one engine after the other; or once many have refused it, as a fleet with
+too much to do would have to refuse each request once for each engine.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
@@ -42,8 +45,6 @@ _MOST_CHARS_OF_REASON = 500
 _MOST_BYTES_OF_REFUSAL = 64 << 10
 _PATIENCE_WITH_REFUSAL_S = 1.0
 """The most of a refusal's body that is read, and how long it may take: it only tells people why."""
-_MOST_BROKEN = 3
-"""A request that has broken off at so many engines goes to no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +70,28 @@ class _Refusal(msgspec.Struct):
     error: _Reason
 
 
+class _Why(Enum):
+    """Why an engine did not answer."""
+
+    UNREACHED = auto()
+    """It never had the request, and counts as gone from now on."""
+    REFUSED = auto()
+    """It is busy or ending, or lacks the model; or it is the router that can open no connection."""
+    BROKEN = auto()
+    """It had the request, and may have ended because of it."""
+
+
+_MOST = {_Why.REFUSED: 8, _Why.BROKEN: 3}
+"""A request that so many engines did not answer goes to no other. Those that count as gone get none anyway."""
+
+
 class _TryAnotherError(Exception):
     """This engine did not answer; another one may."""
 
-    def __init__(self, error: ApiError, *, has_broken: bool = False) -> None:
-        """`has_broken`: the engine had the request, and may have ended because of it."""
+    def __init__(self, error: ApiError, why: _Why) -> None:
         super().__init__(str(error))
         self.error = error
-        self.has_broken = has_broken
+        self.why = why
 
 
 class Proxy:
@@ -103,9 +118,9 @@ class Proxy:
         )
         read = await self._reader.read(body, request.headers, exchange.tenant)
         tried: set[str] = set()
-        num_broken = 0
+        failed = Counter[_Why]()
         refusal = self._fleet.refusal(hints.model)
-        while num_broken < _MOST_BROKEN and (choice := self._choose(read.prompt, tried, hints)) is not None:
+        while not _is_over(failed) and (choice := self._choose(read.prompt, tried, hints)) is not None:
             self.decisions.add(path, read.prompt, choice)
             reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic(), is_told=hints.is_stream)
             try:
@@ -116,7 +131,7 @@ class Proxy:
                     )
             except _TryAnotherError as another:
                 tried.add(choice.engine)
-                num_broken += another.has_broken
+                failed[another.why] += 1
                 self.decisions.num_retries += 1
                 refusal = another.error
             else:
@@ -148,13 +163,13 @@ class Proxy:
             member.answered_at = time.monotonic()
         except httpx.HTTPError as error:
             if self._fleet.lacks_connection(member, error):
-                gone = overloaded("the router can open no more connections; try again later")
+                gone, why = overloaded("the router can open no more connections; try again later"), _Why.REFUSED
             else:
                 self._fleet.broke(member, error)
-                gone = _gone(member, error)
+                gone, why = _gone(member, error), _why(error)
             if exchange.has_begun:
                 raise gone from error
-            raise _TryAnotherError(gone, has_broken=not _had_no_connection(error)) from error
+            raise _TryAnotherError(gone, why) from error
 
     async def _explained(self, model: str, member: Member, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """A refusal, unless it is that the engine lacks the model. Then another one may have it, if any has told it;
@@ -166,7 +181,8 @@ class Proxy:
             raise self._fleet.unknown_model(model)
         member.has_begun_anew = True  # it has others by now
         message = body[:_MOST_CHARS_OF_REASON].decode(errors="replace")
-        raise _TryAnotherError(not_found(f"engine {member.name}: {message}", param="model", code="model_not_found"))
+        lacks = not_found(f"engine {member.name}: {message}", param="model", code="model_not_found")
+        raise _TryAnotherError(lacks, _Why.REFUSED)
 
     def _request_headers(self, exchange: Exchange) -> dict[str, str]:
         """The headers for the engine. A tenant's request carries the tenant's own key, by which engines know the
@@ -189,7 +205,7 @@ async def _begun(member: Member, answer: httpx.Response) -> AsyncIterator[bytes]
     before, so another engine can be tried after a failure."""
     pieces = answer.aiter_raw()
     if answer.status_code in _TRY_ANOTHER:
-        raise _TryAnotherError(_refused(member, answer, await _reason(pieces)))
+        raise _TryAnotherError(_refused(member, answer, await _reason(pieces)), _Why.REFUSED)
     first = await anext(pieces, b"") if _is_stream(answer) else await _whole(pieces)
     return _all(first, pieces)
 
@@ -248,9 +264,12 @@ def _told(prompt: Prompt, choice: Choice) -> Headers:
     return [engine, (b"x-octavo-expected", b"%d" % choice.resumed_tokens)] if prompt.num_tokens else [engine]
 
 
-def _had_no_connection(error: Exception) -> bool:
-    """Whether the engine never had the request."""
-    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+def _why(error: Exception) -> _Why:
+    return _Why.UNREACHED if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) else _Why.BROKEN
+
+
+def _is_over(failed: Counter[_Why]) -> bool:
+    return any(failed[why] >= most for why, most in _MOST.items())
 
 
 def _gone(member: Member, error: Exception) -> ApiError:
