@@ -174,6 +174,27 @@ def test_structured_outputs(official, wanted, pattern):
     assert {choice.finish_reason for choice in answer.choices} == {"stop"}
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_a_stream_can_be_read_by_lines_whatever_ends_a_line(client, path):
+    """httpx ends a line at each of these characters."""
+    said = "\u2028a\x85\u2029\x0b\x0c\x1e\ré"
+    wishes = {
+        "prompt": "a",
+        "messages": USER,
+        "stream": True,
+        "structured_outputs": {"choice": [said]},
+        "max_tokens": 99,
+    }
+    with client.stream("POST", path, json=wishes) as answer:
+        *events, done = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
+    assert done == "[DONE]"
+    choices = [json.loads(event)["choices"][0] for event in events]
+    assert (
+        "".join(choice["text"] if "text" in choice else choice["delta"].get("content", "") for choice in choices)
+        == said
+    )
+
+
 def test_a_dead_end_is_an_end(official):
     """What was said before the grammar let nothing follow is told, whole and in a stream; neighbours go on."""
     wanted = {"structured_outputs": {"grammar": 'start: /aa/ %json {"$ref": "#"}'}}

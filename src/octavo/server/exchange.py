@@ -24,13 +24,19 @@ GIVE_UP = "octavo.give_up"
 IGNORED_FIELDS = "x-octavo-ignored-fields"
 """The header of an answer that names the request's fields without effect."""
 DONE = b"data: [DONE]\n\n"
+_LINE_ENDS = {character.encode(): f"\\u{ord(character):04x}".encode() for character in "\x85\u2028\u2029"}
+"""By character: its escape in JSON."""
 _MOST_BYTES_AT_ONCE = 256 << 10
 _LINGER_S = 5.0
 """For the rest of a body that is refused."""
 
 
 def event(message: bytes) -> bytes:
-    """One server-sent event."""
+    """One server-sent event of JSON. Many clients read it line by line, and end a line where Unicode may (`iter_lines`
+    of httpx does), so the characters that JSON does not escape by itself are escaped here."""
+    if not message.isascii():
+        for character, escape in _LINE_ENDS.items():
+            message = message.replace(character, escape)
     return b"data: " + message + b"\n\n"
 
 
