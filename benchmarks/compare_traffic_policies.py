@@ -2,12 +2,14 @@
 
     python benchmarks/compare_traffic_policies.py --model examples/models/gpt-oss-20b.json \
         --device 3GiB --memory 8GiB 16GiB 30GiB [--kinds documents loops] [--requests 1200] [--seeds 1]
+    ... --block-size 16 --kinds questions turns
 
-Kinds, in blocks of 512 tokens: `documents`, asked about by Zipf's law; `retrieval`, one to three parts of documents
-after a system prompt; `loops`, one document after the other and again; `tenants`, conversations after instructions of
-different popularity; `agents`, a few that grow long; `thinking`, conversations that leave out what was thought;
-`mixture`, four of these at once. Points of a hundred: what each resumes of the prompts' tokens; `ahead`: what the
-default resumes more than the better of LRU and ARC.
+Kinds, in blocks: `documents`, asked about by Zipf's law; `retrieval`, one to three parts of documents after a system
+prompt; `loops`, one document after the other and again; `tenants`, conversations after instructions of different
+popularity; `agents`, a few that grow long; `thinking`, conversations that leave out what was thought; `mixture`, four
+of these at once. In tokens: `questions` of 20 to 400 about 60 documents of 4,000 to 24,000; `turns` of 50 to 960 in
+60 conversations after one of four instructions. Points of a hundred: what each resumes of the prompts' tokens;
+`ahead`: what the default resumes more than the better of LRU and ARC.
 """
 
 import argparse
@@ -20,7 +22,6 @@ from octavo.sim import SimConfig, Trace, replay
 from octavo.specs import RequestLimits
 from octavo.units import parse_bytes
 
-BLOCK = 512
 INTERVAL_S = 3.0
 STEP_TOKENS = 8192
 POLICIES = ("lru", "arc", "resume_points")
@@ -31,13 +32,17 @@ Prompts = Iterator[list[int]]
 class Blocks:
     """Makes blocks that no prompt had before."""
 
-    def __init__(self) -> None:
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
         self._next = 1
         self._after: dict[tuple[int, tuple[int, int]], int] = {}
 
     def fresh(self, count: int) -> list[int]:
         self._next += count
         return list(range(self._next - count, self._next))
+
+    def of_tokens(self, count: int) -> list[int]:
+        return self.fresh(max(1, count // self._block_tokens))
 
     def after(self, before: int, text: tuple[int, int]) -> int:
         """The block of this text after that block: equal texts after different prefixes are different blocks."""
@@ -121,9 +126,27 @@ def mixture(chooser: Random, blocks: Blocks) -> Prompts:
         yield next(chooser.choice(kinds))
 
 
-KINDS: dict[str, Callable[[Random, Blocks], Prompts]] = {
-    kind.__name__: kind for kind in (documents, retrieval, loops, tenants, agents, thinking, mixture)
-}
+def questions(chooser: Random, blocks: Blocks) -> Prompts:
+    texts = [blocks.of_tokens(chooser.randrange(4000, 24_000)) for _ in range(60)]
+    while True:
+        yield chooser.choice(texts) + blocks.of_tokens(chooser.choice([20, 40, 60, 100, 200, 400]))
+
+
+def turns(chooser: Random, blocks: Blocks) -> Prompts:
+    instructions = [blocks.of_tokens(chooser.randrange(160, 1920)) for _ in range(4)]
+    live: list[list[int]] = []
+    while True:
+        if len(live) < 60 and (not live or chooser.random() < 0.3):
+            live.append(chooser.choice(instructions) + blocks.of_tokens(chooser.randrange(32, 960)))
+        chat = chooser.randrange(len(live))
+        yield live[chat]
+        live[chat] = live[chat] + blocks.of_tokens(chooser.randrange(48, 960))
+        if chooser.random() < 0.15:
+            live.pop(chat)
+
+
+IN_BLOCKS = (documents, retrieval, loops, tenants, agents, thinking, mixture)
+KINDS: dict[str, Callable[[Random, Blocks], Prompts]] = {kind.__name__: kind for kind in (*IN_BLOCKS, questions, turns)}
 
 
 def main() -> None:
@@ -131,7 +154,8 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--device", required=True)
     parser.add_argument("--memory", nargs="+", required=True)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=[kind.__name__ for kind in IN_BLOCKS])
+    parser.add_argument("--block-size", type=int, default=512, help="in tokens")
     parser.add_argument("--requests", type=int, default=1200, help="of each trace")
     parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
@@ -139,8 +163,8 @@ def main() -> None:
     all_ahead = []
     for kind in args.kinds:
         for seed in range(1, args.seeds + 1):
-            trace = make_trace(kind, args.requests, seed)
-            plan = plan_for(trace, args.model, args.device)
+            trace = make_trace(kind, args.requests, seed, args.block_size)
+            plan = plan_for(trace, args.model, args.device, args.block_size)
             for memory in args.memory:
                 resumed = [100 * resumed_share(trace, plan, memory, policy) for policy in POLICIES]
                 ahead = resumed[-1] - max(resumed[:-1])
@@ -154,14 +178,15 @@ def main() -> None:
     )
 
 
-def make_trace(kind: str, num_requests: int, seed: int) -> Trace:
-    prompts = KINDS[kind](Random(seed), Blocks())
-    return Trace.of_prompts([next(prompts) for _ in range(num_requests)], block_tokens=BLOCK, interval_s=INTERVAL_S)
+def make_trace(kind: str, num_requests: int, seed: int, block_tokens: int) -> Trace:
+    source = KINDS[kind](Random(seed), Blocks(block_tokens))
+    prompts = [next(source) for _ in range(num_requests)]
+    return Trace.of_prompts(prompts, block_tokens=block_tokens, interval_s=INTERVAL_S)
 
 
-def plan_for(trace: Trace, model: Path, device: str) -> KVCacheConfig:
+def plan_for(trace: Trace, model: Path, device: str, block_tokens: int) -> KVCacheConfig:
     limits = RequestLimits(max_model_len=trace.longest + 1, max_step_tokens=STEP_TOKENS)
-    layers = read_model(model, block_size=BLOCK).layers
+    layers = read_model(model, block_size=block_tokens).layers
     return plan_kv_cache(layers, memory_bytes=parse_bytes(device), limits=limits)
 
 

@@ -1,14 +1,16 @@
 """The writer: what it promises of prompts that others share, and what it keeps of those that do not fit."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from octavo.blocks import KVCacheManager
 from octavo.chunks import NO_TENANT, GroupOffloadConfig
-from octavo.offload import StorePolicy
+from octavo.offload import PromiseRule, StorePolicy
+from octavo.planning import plan_kv_cache, read_model
 from octavo.policies import POLICIES
-from octavo.specs import MLAAttentionSpec, RequestLimits, ResumePoint, SlidingWindowMLASpec
+from octavo.specs import MLAAttentionSpec, PromisePlan, RequestLimits, ResumePoint, SlidingWindowMLASpec
 from octavo.testing import chunked, full, sinks, small_model, state, window
 from rigs.naive_tier import NaiveTier
 from rigs.offload_machine import PATIENCE_S, OffloadingEngine
@@ -29,7 +31,9 @@ LAYERS = {
     "sinks": [sinks(6), window(9)],
     "chunked-local": [chunked(16), full()],
     "draft": [full(), state()],
+    "heavy windows": [window(8, heads=5), full()],
 }
+LONG_WINDOWS = {"long heavy windows": [window(80, heads=5), full()]}
 FAR_APART = {
     "windows, points far apart": [window(8, heads=30), full()],
     "states, points far apart": [state(elements=16 * 60), full()],
@@ -60,7 +64,9 @@ class Writer(OffloadingEngine):
         limits=LIMITS,
         interval=None,
     ):
-        model = small_model(*(LAYERS | FAR_APART)[layers], limits=limits, checkpoint_interval_tokens=interval)
+        model = small_model(
+            *(LAYERS | LONG_WINDOWS | FAR_APART)[layers], limits=limits, checkpoint_interval_tokens=interval
+        )
         super().__init__(KVCacheManager(model.plan(1.0)))
         groups = [
             GroupOffloadConfig(spec=group.spec.rule, blocks_per_chunk=1, page_size_bytes=group.page_bytes)
@@ -165,6 +171,47 @@ def test_with_little_room_points_lie_as_windows_and_states_weigh_unless_they_wer
     request = writer.begin(range(1000, 1000 + 100 * BLOCK))
     assert writer.is_ready(request)
     assert request.blocks.promises.spacing_tokens == spacing
+
+
+@pytest.mark.parametrize("policy", ["lru", "resume_points"])
+@pytest.mark.parametrize("layers", ["heavy windows", "long heavy windows", "heavy windows and states"])
+def test_a_second_question_about_a_document_resumes_most_of_it_with_little_room(layers, policy):
+    """Before it, nobody has seen where questions begin, and points inside the document are too dear."""
+    writer = Writer(layers, blocks=130, policy=policy)
+    writer.serve_anew(range(50_000, 50_000 + 60 * BLOCK))
+    first, second = prompts_that_share(60, 62, count=2)
+    assert writer.serve_anew(first) == 0
+    assert 56 <= writer.serve_anew(second) <= 60
+    assert writer.serve_anew([*second[: 60 * BLOCK], *range(90_000, 90_009)]) == 60, "where both parted"
+
+
+REAL = {
+    ("gemma-3-27b", 4_100): 256,
+    ("gemma-3-27b", 16_000): 512,
+    ("gemma-3-27b", 1_000): None,  # the window of the end is all that there is
+    ("gpt-oss-20b", 4_100): 256,
+    ("gpt-oss-20b", 60): None,
+    ("qwen3-next-80b", 16_000): 512,
+    ("qwen3-next-80b", 4_100): None,  # a state weighs as much as 6,400 tokens of attention
+}
+"""By model and tokens of a new prompt: how long before its end a point lies while memory is full."""
+
+
+@pytest.mark.parametrize(("model", "num_tokens"), REAL)
+def test_the_point_before_the_end_of_a_new_prompt(model, num_tokens):
+    limits = RequestLimits(max_model_len=1 << 17)
+    layers = read_model(Path(f"examples/models/{model}.json")).layers
+    plan = plan_kv_cache(layers, memory_bytes=8 << 30, limits=limits, shorten_context=True)
+    groups = [
+        GroupOffloadConfig(spec=group.spec.rule, blocks_per_chunk=1, page_size_bytes=group.page_bytes)
+        for group in plan.groups
+    ]
+    rule, boundary = PromiseRule(groups, plan.resume_granularity, limits), num_tokens // 16 * 16
+    promises = PromisePlan(granularity=plan.resume_granularity, prompt_boundary=boundary)
+    point = rule.planned(promises, 0, 0.0).before_end
+    assert (point and boundary - point) == REAL[model, num_tokens]
+    for more in (boundary * 7 // 8, boundary - 16):
+        assert rule.planned(promises, more, 0.0).before_end is None, "most of the prompt is known"
 
 
 @pytest.mark.parametrize("policy", POLICIES.names())

@@ -44,7 +44,7 @@ from octavo.specs.manager import (
     SingleTypeKVCacheManager,
 )
 from octavo.specs.platform import Platform
-from octavo.specs.promises import GroupBytes, PromisePlan, known_prefix, spacing_of_points
+from octavo.specs.promises import GroupBytes, PointWeights, PromisePlan, known_prefix
 from octavo.specs.registry import KVCacheSpecMetadata, KVCacheSpecRegistry, register_kv_cache_spec
 from octavo.specs.resume import (
     BlockAvailability,
@@ -85,6 +85,7 @@ __all__ = [
     "PageCopy",
     "PageHolder",
     "Platform",
+    "PointWeights",
     "PromisePlan",
     "RequestLimits",
     "Resume",
@@ -106,6 +107,5 @@ __all__ = [
     "require_positive",
     "resume_and_known",
     "resume_granularity",
-    "spacing_of_points",
     "union_of_ranges",
 ]

@@ -1,7 +1,7 @@
 """The rule of promises: the boundaries of a request at which its writer says that others can resume.
 
-    0 ..... resumed |........|.. branch point |........|.... end - 1, end |........|.... the answer's end
-                     [ computed: points `spacing_tokens` apart, and the boundaries named here           ]
+    0 ..... resumed |........|.. branch point |........|.... before the end, end |........|.... the answer's end
+                     [ computed: points `spacing_tokens` apart, and the boundaries named here                  ]
 
 Device cache, offload scheduler, the plug-in and the simulator ask the same plan. What is stored for a promise follows
 from the resume rule, so that what a reader asks for at a promised boundary is there.
@@ -30,7 +30,7 @@ class PromisePlan:
     """The distance of points inside what is computed. What others computed counts if it is computed again: its states
     are gone, or were never kept."""
     before_end: int | None = None
-    """Shortly before the prompt's end: a next turn may write the last block anew."""
+    """Shortly before the prompt's end: what comes last may be the prompt's own, as a question about a document is."""
     asked: tuple[int, ...] = ()
     """Further boundaries, for which the client has asked, or at which the engine was asked to keep what it has."""
 
@@ -75,26 +75,50 @@ class GroupBytes(NamedTuple):
     page_bytes: int
 
 
-def spacing_of_points(groups: Iterable[GroupBytes], unit_tokens: int, most_bytes_ratio: float) -> int | None:
-    """The least distance of points inside what is computed at which all that points need beside the prefix weighs at
-    most `most_bytes_ratio` times the prefix. It is `unit_tokens` times a power of two, so that points of different
-    distances meet. None where points need nothing beside the prefix, or no prefix grows."""
-    decoders = [group for group in groups if group.spec.indexes_decoder_tokens]
-    prefix_bytes = sum(page / spec.block_size for spec, page in decoders if spec.needs_whole_prefix)
-    others = [group for group in decoders if not group.spec.needs_whole_prefix and _num_needed(group.spec)]
-    if not prefix_bytes or not others:
-        return None
-    spacing = unit_tokens
-    while sum(_bytes_within(group, spacing) for group in others) > most_bytes_ratio * prefix_bytes * spacing:
-        spacing *= 2
-    return spacing
+class PointWeights:
+    """What points inside a prompt weigh beside its prefix: their windows and states."""
 
+    def __init__(self, groups: Iterable[GroupBytes], unit_tokens: int) -> None:
+        """Points lie at multiples of `unit_tokens`."""
+        decoders = [group for group in groups if group.spec.indexes_decoder_tokens]
+        self._unit = unit_tokens
+        self._prefix_bytes = sum(page / spec.block_size for spec, page in decoders if spec.needs_whole_prefix)
+        self._others = [
+            (group, needed)
+            for group in decoders
+            if not group.spec.needs_whole_prefix and (needed := _num_needed(group.spec))
+        ]
 
-def _bytes_within(group: GroupBytes, spacing_tokens: int) -> int:
-    """Of one point for each `spacing_tokens`: windows that overlap are kept once."""
-    spec, page_bytes = group
-    most = 1 if spec.holds_checkpoints else ceil_div(spacing_tokens, spec.block_size)
-    return page_bytes * min(_num_needed(spec), most)
+    @property
+    def are_needed(self) -> bool:
+        """False where points need nothing beside the prefix, or no prefix grows."""
+        return bool(self._prefix_bytes and self._others)
+
+    def spacing(self, most_ratio: float) -> int:
+        """The least distance of points at which all that they need beside the prefix weighs at most `most_ratio` times
+        the prefix. It is a unit times a power of two, so that points of different distances meet."""
+        spacing = self._unit
+        while self._bytes_within(spacing) > most_ratio * self._prefix_bytes * spacing:
+            spacing *= 2
+        return spacing
+
+    def distance_before(self, end: int, num_new_tokens: int, most_tokens: int, most_ratio: float) -> int:
+        """How long before the end of what is new one more point may lie, at most `most_tokens`: as far as what it needs
+        beside the end weighs at most `most_ratio` times what is new of the prefix. 0 if there is no such point, or if
+        it needs no more than the end."""
+        distance = max(self._unit, most_tokens // self._unit * self._unit)
+        while distance and self._bytes_within(distance, end) > most_ratio * self._prefix_bytes * num_new_tokens:
+            distance = distance // 2 // self._unit * self._unit
+        return distance if self._bytes_within(distance, end) else 0
+
+    def _bytes_within(self, spacing_tokens: int, end: int = FAR) -> int:
+        """Of one point for each `spacing_tokens`, up to this end: windows that overlap are kept once."""
+        num_bytes = 0
+        for (spec, page_bytes), needed in self._others:
+            apart = 1 if spec.holds_checkpoints else ceil_div(spacing_tokens, spec.block_size)
+            before = 1 if spec.holds_checkpoints else max(0, ceil_div(end, spec.block_size) - needed)
+            num_bytes += page_bytes * min(needed, apart, before)
+        return num_bytes
 
 
 def _num_needed(spec: KVCacheSpec) -> int:

@@ -23,8 +23,6 @@ from octavo.specs import (
 _UNDER_PRESSURE = 0.0
 """The free share of memory for which points are planned. vLLM offers a chunk once, long before it is known which chunks
 it will push out, so points are planned as if memory were full."""
-_END_SHARE = 16
-"""A part of this share at a prompt's end may be the prompt's own, as a question about a document is."""
 
 
 class PromisedChunks:
@@ -70,17 +68,17 @@ class PromisedChunks:
         differ only in its end. `known_tokens`: where this one resumes. 0 if what is new is too short, or with drafts.
 
         With blocks of 128, a new prompt of 4,100 tokens has it at 3,840."""
-        point = self.boundary(num_prompt_tokens - num_prompt_tokens // _END_SHARE)
-        pays = self._planned(num_prompt_tokens, known_tokens).before_end is not None
-        return point if pays and point > known_tokens and not self._draft_tokens else 0
+        if self._draft_tokens:
+            return 0
+        return self._planned(num_prompt_tokens, known_tokens).before_end or 0
 
     def plan(self, num_prompt_tokens: int, known_tokens: int, inside: int = 0) -> PromisePlan:
         """Plans the promises of a prompt of which `known_tokens` were found when vLLM looked. `inside` is the boundary
         of that name, if vLLM was told."""
-        plan = self._planned(num_prompt_tokens, known_tokens)
-        if plan.prompt_boundary == num_prompt_tokens:  # the same prompt computes its last token, or its last chunk
-            plan = replace(plan, before_end=max(0, num_prompt_tokens - self._granularity))
-        return replace(plan, asked=(inside,)) if inside else plan
+        plan = replace(self._planned(num_prompt_tokens, known_tokens), before_end=inside or None)
+        if plan.prompt_boundary < num_prompt_tokens:
+            return plan
+        return replace(plan, asked=(max(0, num_prompt_tokens - self._granularity),))  # the same prompt computes its end
 
     def _planned(self, num_prompt_tokens: int, known_tokens: int) -> PromisePlan:
         boundary = self.boundary(num_prompt_tokens)
