@@ -179,7 +179,7 @@ def _knee(results: "Results", swept: str) -> str:
     else:
         more = f"more brings up to {best:.1%}"
     return (
-        f"\n{size} of {swept} bring {share}; {more}.\n"
+        f"\nWith {size} of {swept} {share} is resumed; {more}.\n"
         "A full bar is the ceiling: all that had been computed before. Times are means."
     )
 

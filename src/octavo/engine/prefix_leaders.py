@@ -15,7 +15,6 @@ from collections.abc import Container
 from octavo.blocks import KVCacheManager, RequestBlocks
 from octavo.engine.request import Choice, Leader
 from octavo.ids import BlockHash
-from octavo.specs import last_boundary
 
 
 class PrefixLeaders:
@@ -55,10 +54,7 @@ class PrefixLeaders:
         if leader is None:
             return None
         shared = _num_shared_blocks(leader.blocks, choice.blocks) * self._config.hash_block_size
-        granularity = self._config.resume_granularity
-        until = self._last_resumable(
-            leader.blocks, min(shared, last_boundary(choice.blocks.num_tokens, granularity, has_draft=False))
-        )
+        until = self._last_resumable(leader.blocks, min(shared, self._config.last_boundary(choice.blocks.num_tokens)))
         return None if until is None else Leader(choice=leader, until=until)
 
     def _last_resumable(self, leader: RequestBlocks, shared: int) -> int | None:
