@@ -81,43 +81,42 @@ class PointWeights:
     def __init__(self, groups: Iterable[GroupBytes], unit_tokens: int) -> None:
         """Points lie at multiples of `unit_tokens`."""
         decoders = [group for group in groups if group.spec.indexes_decoder_tokens]
+        others = [group for group in decoders if not group.spec.needs_whole_prefix and _num_needed(group.spec)]
         self._unit = unit_tokens
         self._prefix_bytes = sum(page / spec.block_size for spec, page in decoders if spec.needs_whole_prefix)
-        self._others = [
-            (group, needed)
-            for group in decoders
-            if not group.spec.needs_whole_prefix and (needed := _num_needed(group.spec))
-        ]
+        self._state_bytes = sum(page for spec, page in others if spec.holds_checkpoints)
+        self._windows = [(group, _num_needed(group.spec)) for group in others if not group.spec.holds_checkpoints]
 
     @property
     def are_needed(self) -> bool:
         """False where points need nothing beside the prefix, or no prefix grows."""
-        return bool(self._prefix_bytes and self._others)
+        return self._prefix_bytes > 0 and (self._state_bytes > 0 or bool(self._windows))
 
     def spacing(self, most_ratio: float) -> int:
         """The least distance of points at which all that they need beside the prefix weighs at most `most_ratio` times
         the prefix. It is a unit times a power of two, so that points of different distances meet."""
         spacing = self._unit
-        while self._bytes_within(spacing) > most_ratio * self._prefix_bytes * spacing:
+        while self._state_bytes + self._window_bytes(spacing) > most_ratio * self._prefix_bytes * spacing:
             spacing *= 2
         return spacing
 
     def distance_before(self, end: int, num_new_tokens: int, most_tokens: int, most_ratio: float) -> int:
-        """How long before the end of what is new one more point may lie, at most `most_tokens`: as far as what it needs
-        beside the end weighs at most `most_ratio` times what is new of the prefix. 0 if there is no such point, or if
-        it needs no more than the end."""
+        """How long before the end of what is new one more point may lie, at most `most_tokens`. What it needs beside
+        the end weighs at most `most_ratio` times what is new of the prefix, and windows half of that: so it is nearer
+        where they are heavy. 0 if there is no such point, or if it needs no more than the end."""
+        most_bytes = most_ratio * self._prefix_bytes * num_new_tokens
         distance = max(self._unit, most_tokens // self._unit * self._unit)
-        while distance and self._bytes_within(distance, end) > most_ratio * self._prefix_bytes * num_new_tokens:
+        while distance and self._window_bytes(distance, end) > most_bytes / 2:
             distance = distance // 2 // self._unit * self._unit
-        return distance if self._bytes_within(distance, end) else 0
+        is_light = 0 < self._state_bytes + self._window_bytes(distance, end) <= most_bytes
+        return distance if is_light else 0
 
-    def _bytes_within(self, spacing_tokens: int, end: int = FAR) -> int:
+    def _window_bytes(self, spacing_tokens: int, end: int = FAR) -> int:
         """Of one point for each `spacing_tokens`, up to this end: windows that overlap are kept once."""
         num_bytes = 0
-        for (spec, page_bytes), needed in self._others:
-            apart = 1 if spec.holds_checkpoints else ceil_div(spacing_tokens, spec.block_size)
-            before = 1 if spec.holds_checkpoints else max(0, ceil_div(end, spec.block_size) - needed)
-            num_bytes += page_bytes * min(needed, apart, before)
+        for (spec, page_bytes), needed in self._windows:
+            apart, before = ceil_div(spacing_tokens, spec.block_size), ceil_div(end, spec.block_size) - needed
+            num_bytes += page_bytes * max(0, min(needed, apart, before))
         return num_bytes
 
 
