@@ -91,6 +91,24 @@ def test_a_text_that_may_end_or_go_on(engine):
     assert len(tokens) == len(text) + (len(text) < 200)
 
 
+@pytest.mark.parametrize("ignore_eos", [False, True])
+def test_an_end_token_that_is_text_ends_only_where_the_grammar_may(tmp_path, ignore_eos):
+    """A model's end may be a token like any other. Before a text is whole it is a part of it."""
+    end = 67
+    save_tiny_model("gemma3", tmp_path, eos_token_id=[2, end])
+    engine = make_engine(tmp_path)
+    assert (engine.eos_token_ids, engine.tokenizer.decode([end])) == ({2, end}, "a")
+    for pattern in ("ba{3}c", "ba", "(ba){1,9}", "b[a-c]{2,40}"):
+        wishes = [
+            guided(engine, regex_grammar(pattern), seed=i, temperature=1.0, ignore_eos=ignore_eos) for i in range(9)
+        ]
+        for text, tokens, reason, _ in answer(engine, [([9], params) for params in wishes]):
+            assert reason is FinishReason.STOP
+            assert re.fullmatch(pattern, text), (pattern, text)
+            assert len(tokens) - len(text) in (0, tokens[-1] in (2, end))
+    engine.close()
+
+
 def test_neighbours_are_left_alone(engine):
     plain = SamplingParams(max_tokens=20, temperature=0, logprobs=0)
     drawn = SamplingParams(max_tokens=20, temperature=1.0, seed=11, presence_penalty=0.5)

@@ -47,9 +47,10 @@ class Request:
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """All tokens that end a choice."""
+        """All tokens that end a choice. Under a grammar the model's own are none: they may be a part of the text, and
+        the grammar says where they end it."""
         own = frozenset(self.params.stop_token_ids)
-        return own if self.params.ignore_eos else own | self.eos_token_ids
+        return own if self.params.ignore_eos or self.params.grammar is not None else own | self.eos_token_ids
 
     @property
     def is_finished(self) -> bool:
@@ -176,7 +177,7 @@ class Choice:
         grammar = self.sampling.grammar
         if grammar is not None and grammar.is_complete:
             self.finish_reason = FinishReason.STOP
-            return self._last_text(token_id, is_end=token_id in grammar.grammar.end_ids)
+            return self._last_text(token_id, is_end=grammar.took_end)
         if self.num_output_tokens >= self.request.max_output_tokens:
             self.finish_reason = FinishReason.LENGTH
             return self._last_text(token_id, is_end=False)

@@ -25,7 +25,7 @@ class Grammar:
         self.tokens = tokens
         self.vocab_size = vocab_size
         self.end_ids = frozenset(end_ids)
-        """Tokens that end a text, and are not part of it."""
+        """Tokens that end a text where it is whole, and are then no part of it. Elsewhere they may be text."""
 
     def begin(self) -> "GrammarState":
         """The state of a choice without tokens."""
@@ -36,7 +36,7 @@ class GrammarState:
     """One choice's position in its grammar. Nothing here raises: an error of the library breaks the state, and then no
     token is allowed."""
 
-    __slots__ = ("_failure", "_matcher", "allowed", "grammar")
+    __slots__ = ("_failure", "_matcher", "allowed", "grammar", "took_end")
 
     def __init__(self, matcher: "LLMatcher", grammar: Grammar) -> None:
         self._matcher = matcher
@@ -45,6 +45,8 @@ class GrammarState:
         self.grammar = grammar
         self.allowed: npt.NDArray[np.bool_] | None = None
         """Per token, whether it may come next; None until `compute_allowed` was called."""
+        self.took_end = False
+        """Whether the last token ended the text, and is no part of it."""
 
     @property
     def is_complete(self) -> bool:
@@ -77,6 +79,7 @@ class GrammarState:
         """Moves on by the chosen token. A token that the grammar cannot take breaks the state."""
         self.allowed = None
         with self._breaking():
+            self.took_end = token_id in self.grammar.end_ids and self._matcher.is_accepting()
             self._matcher.consume_token(token_id)
 
     def try_accept(self, token_ids: Sequence[int]) -> bool:
