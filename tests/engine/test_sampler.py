@@ -181,6 +181,31 @@ def test_penalties_by_their_definition():
     assert len(set(outputs)) > 5
 
 
+@pytest.mark.parametrize("wish", [{}, {"top_k": 5}, {"top_p": 0.5}, {"min_p": 0.1}], ids=str)
+def test_a_single_nan_is_found_whatever_is_drawn(wish):
+    """One damaged row of an output matrix makes one logit NaN, and with it every weight."""
+    logits = random_logits(2, vocab_size=3000)
+    logits[0, 7] = torch.nan
+    assert sample(logits, *(state(seed=1, **wish) for _ in range(2))).nan_rows == [0]
+
+
+@pytest.mark.parametrize("wish", [{}, {"top_k": 5}, {"top_p": 0.5}, {"min_p": 0.1}], ids=str)
+def test_an_infinite_logit_is_the_largest(wish):
+    logits = random_logits(2, vocab_size=3000)
+    logits[0, [7, 9]] = torch.inf
+    sampled = sample(logits, *(state(seed=1, **wish) for _ in range(2)))
+    assert (sampled.token_ids[0], sampled.nan_rows) == (7, [])
+
+
+@pytest.mark.parametrize("penalty", [1e-6, 1e6])
+def test_the_widest_penalties_leave_numbers(penalty):
+    """Drawn among those that a penalty has raised, or has not; never beyond the allowed ones."""
+    logits = random_logits(1, spread=100.0)
+    one = state(repetition_penalty=penalty, stop_ids=range(20, VOCAB_SIZE), min_tokens=60)
+    tokens = [sample(logits, one, prompts=[[0, 3, 5, VOCAB_SIZE - 1]]).token_ids[0] for _ in range(50)]
+    assert max(tokens) < 20
+
+
 def test_penalties_of_one_row_touch_no_other():
     logits = torch.zeros(2, VOCAB_SIZE)
     logits[:, 5] = 1.0

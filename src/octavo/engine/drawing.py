@@ -21,6 +21,8 @@ from octavo.engine.sampling_state import SamplingState
 _NUCLEUS_CANDIDATES = 128
 _MORE_CANDIDATES = 8
 """A nucleus is first looked for among this many tokens, then among this many times more, and so on."""
+_NONE = -1
+"""No token."""
 _MIN_BLOCK = 4
 """The least logits of a block. Smaller blocks do not make the search for the largest faster."""
 
@@ -37,7 +39,7 @@ class Candidates:
 
 
 def draw_tokens(logits: torch.Tensor, states: Sequence[SamplingState]) -> list[int]:
-    """One random token for each row."""
+    """One random token for each row. Of a row that has no weights, as it holds NaN or infinity, the largest."""
     draws = torch.tensor([[state.draw()] for state in states], dtype=torch.float64, device=logits.device)
     token_ids = [0] * len(states)
     for found in find_candidates(logits, [state.params for state in states]):
@@ -46,8 +48,9 @@ def draw_tokens(logits: torch.Tensor, states: Sequence[SamplingState]) -> list[i
         indices = torch.searchsorted(sums, draws[found.rows] * sums[:, -1:], right=True)
         indices.clamp_(max=sums.shape[-1] - 1)
         drawn = indices if found.ids is None else found.ids.gather(1, indices)
+        drawn.masked_fill_(~sums[:, -1:].isfinite(), _NONE)
         for row, token_id in zip(found.rows, drawn[:, 0].tolist(), strict=True):
-            token_ids[row] = token_id
+            token_ids[row] = int(logits[row].argmax()) if token_id == _NONE else token_id
     return token_ids
 
 

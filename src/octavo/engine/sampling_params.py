@@ -13,6 +13,8 @@ MAX_CHOICES = 256
 _NUM_SEEDS = 1 << 64
 _MOST = 1_000_000
 """Of a temperature and a repetition penalty: beyond it nothing is left to choose by."""
+_LEAST_PENALTY = 1 / _MOST
+"""Below it, repeated tokens are all that is left, and logits divided by it overflow."""
 _LEAST_TEMPERATURE = 1e-5
 """Below it, all tokens but the most likely vanish anyway, and logits divided by it overflow."""
 
@@ -96,7 +98,7 @@ class SamplingParams:
             "temperature": (0, _MOST, f"from 0 to {_MOST:,}"),
             "top_p": (0, 1, "more than 0, and at most 1"),
             "min_p": (0, 1, "from 0 to 1"),
-            "repetition_penalty": (0, _MOST, f"more than 0, and at most {_MOST:,}"),
+            "repetition_penalty": (_LEAST_PENALTY, _MOST, f"from {_LEAST_PENALTY:f} to {_MOST:,}"),
             "presence_penalty": (-2, 2, "from -2 to 2"),
             "frequency_penalty": (-2, 2, "from -2 to 2"),
         }
@@ -104,7 +106,7 @@ class SamplingParams:
             value = getattr(self, name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             is_in_bounds = is_number and low <= value <= high  # no NaN is
-            if not is_in_bounds or (value == 0 and name in ("top_p", "repetition_penalty")):
+            if not is_in_bounds or (value == 0 and name == "top_p"):
                 raise InputError(f"{name} must be {rule}, not {value!r}")
 
     def _check_stops(self) -> None:
