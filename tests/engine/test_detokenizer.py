@@ -78,6 +78,16 @@ def test_bytes_that_make_no_character_do_not_hold_up_the_rest():
     assert "".join(pieces[:100])
 
 
+@given(text=st.text(alphabet="ab é€😀字 .\n", max_size=60), name=st.sampled_from(sorted(TOKENIZERS)))
+def test_a_text_that_goes_on_from_another(text, name):
+    tokenizer = TOKENIZERS[name]
+    before = tokenizer.encode("a").ids
+    ids = tokenizer.encode(f" {text}").ids
+    pieces = pieces_of(tokenizer, ids, before=before)
+    assert "a" + "".join(pieces) == tokenizer.decode([*before, *ids])
+    assert "".join(pieces).startswith(" ")
+
+
 def test_half_a_character_at_the_end_is_told_as_it_is():
     tokenizer = TOKENIZERS["byte level"]
     ids = tokenizer.encode("x字").ids

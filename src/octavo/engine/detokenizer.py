@@ -32,16 +32,23 @@ class Detokenizer:
     """The text of one choice, as it grows."""
 
     def __init__(
-        self, decoder: TokenDecoder, *, stop: Sequence[str] = (), min_tokens: int = 0, skip_special_tokens: bool = True
+        self,
+        decoder: TokenDecoder,
+        *,
+        before: Sequence[int] = (),
+        stop: Sequence[str] = (),
+        min_tokens: int = 0,
+        skip_special_tokens: bool = True,
     ) -> None:
+        """`before`: whole characters that the text goes on from, so that its first token keeps its space."""
         self._decoder = decoder
         self._stop = StopStrings(stop) if stop else None
         self._min_tokens = min_tokens
         self._skip_special_tokens = skip_special_tokens
-        self._window: list[int] = []
-        self._num_context = 0
+        self._window = list(before)
+        self._num_context = len(before)
         """Tokens of the window that were emitted before the window moved here."""
-        self._num_emitted = 0
+        self._num_emitted = len(self._decode(before)) if before else 0
         """Characters of the window's text that were emitted or are held back by stop strings."""
         self._num_tokens = 0
 

@@ -223,6 +223,7 @@ def _detokenizer_of(request: Request) -> Detokenizer | None:
     params = request.params
     return Detokenizer(
         request.decoder,
+        before=() if params.grammar is None else params.grammar.before,
         stop=params.stop,
         min_tokens=params.min_tokens,
         skip_special_tokens=params.skip_special_tokens,

@@ -27,6 +27,12 @@ class Grammar:
         self.end_ids = frozenset(end_ids)
         """Tokens that end a text where it is whole, and are then no part of it. Elsewhere they may be text."""
 
+    @property
+    def before(self) -> Sequence[int]:
+        """A token with a letter. Decoded behind it, a text is what the grammar takes it for; at the beginning,
+        decoders of SentencePiece's kind drop a space."""
+        return self.tokens.greedy_tokenize("a")[:1]
+
     def begin(self) -> "GrammarState":
         """The state of a choice without tokens."""
         return GrammarState(self._start.deep_copy(), self)
