@@ -251,6 +251,13 @@ def test_what_is_no_grammar(engine, text, message):
         engine.grammars.compile(text)
 
 
+@pytest.mark.parametrize("pattern", ["..", r"[^\[\]]{2}", r"\{\"", r"(\{\")?", ""])
+def test_a_text_that_is_as_short_as_what_is_tried_is_a_grammar(engine, pattern):
+    ((text, _, reason, _),) = answer(engine, [([9], guided(engine, regex_grammar(pattern), temperature=1.0, seed=1))])
+    assert reason is FinishReason.STOP
+    assert re.fullmatch(pattern, text)
+
+
 def test_recursive_schemas_are_grammars(engine):
     tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "leaf": {"type": "null"}}}
     engine.grammars.compile(json_grammar(tree))

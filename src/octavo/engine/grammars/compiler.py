@@ -85,7 +85,7 @@ class GrammarCompiler:
         grammar = Grammar(start, tokens=tokens, vocab_size=self._vocab_size, end_ids=self._eos_token_ids)
         for beginning in _BEGINNINGS:
             state = grammar.begin()
-            if not state.try_accept(tokens.tokenize_str(beginning)):
+            if not state.try_accept(tokens.tokenize_str(beginning)) or state.is_complete:
                 continue
             if not state.compute_allowed():
                 raise InputError(f"no text fits the grammar, or it is too large: {state.why_broken or 'nothing fits'}")
