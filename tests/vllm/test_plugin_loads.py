@@ -101,10 +101,10 @@ def test_loads_by_the_worker_of_a_gpu_are_what_vllm_has(family: str, tmp_path: P
     assert_zeros_are_wrong(seen)
 
 
-@pytest.mark.parametrize(("family", "second"), [("gemma3", 0), ("gpt_oss", NUM_HIT), ("qwen3_next", 0)])
+@pytest.mark.parametrize(("family", "second"), [("gemma3", 0), ("gpt_oss", NUM_HIT), ("qwen3_next", NUM_HIT)])
 def test_where_the_second_leaves_a_stored_prompt_the_third_resumes(family: str, second: int, tmp_path: Path) -> None:
-    """vLLM sees such a branch on the device only. Where windows are light, the second resumes too: at a point before
-    the first one's end."""
+    """vLLM sees such a branch on the device only. Where windows and states are light, the second resumes too: at a
+    point before the first one's end."""
     seen = play("branches", model=make_model(family, tmp_path / "model"), transfer=transfer_config(memory="32MiB"))
     assert seen["memory"][1] == [0, second, NUM_HIT]
     assert seen["local"][1] == [0, second, NUM_HIT]
