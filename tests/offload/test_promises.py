@@ -192,7 +192,8 @@ REAL = {
     ("gpt-oss-20b", 4_100): 256,
     ("gpt-oss-20b", 60): None,
     ("qwen3-next-80b", 16_000): 512,
-    ("qwen3-next-80b", 4_100): None,  # a state weighs as much as 6,400 tokens of attention
+    ("qwen3-next-80b", 7_000): 432,
+    ("qwen3-next-80b", 4_100): None,  # a state weighs as much as 3,145 tokens of attention
 }
 """By model and tokens of a new prompt: how long before its end a point lies while memory is full."""
 
