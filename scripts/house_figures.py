@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 ROOT = "octavo"
 SPINE = (
     "blocks", "chunks", "events", "hashing", "host", "namespace", "offload", "planning", "policies", "registry",
-    "recording", "settings", "specs", "stores", "tables", "tiers", "transfer", "units", "vllm_plugin",
+    "recording", "replacing", "settings", "specs", "stores", "tables", "tiers", "transfer", "units", "vllm_plugin",
 )  # fmt: skip
 """The rooms that every engine needs."""
 MOST_LINES_OF_A_FUNCTION = 60

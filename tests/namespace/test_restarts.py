@@ -124,13 +124,3 @@ def test_links_are_not_followed_and_a_folder_that_cannot_be_used_is_left_alone(t
     assert why_cold(folder, b"1" * 16, PARTS) == ""
     assert json.loads(secret.read_text()) == {"dtype": "secret"}
     assert why_cold(tmp_path / "absent", b"1" * 16, PARTS) == ""
-
-
-def test_what_a_killed_process_has_left_is_in_the_way_of_none_of_the_same_number(tmp_path):
-    """In a container each process may have it."""
-    start(tmp_path)
-    name = make_namespace(dataclasses.replace(IDENTITY, dtype="float16")).hex()
-    (tmp_path / f"namespace-{name}.{os.getpid()}.tmp").write_text("{")
-    assert "dtype was 'bfloat16' and is 'float16'" in start(tmp_path, dtype="float16")
-    assert read_description(tmp_path, name)["dtype"] == "float16"
-    assert len(list(tmp_path.iterdir())) == 2

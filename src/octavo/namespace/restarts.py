@@ -16,6 +16,7 @@ from pathlib import Path
 
 from octavo.errors import MALFORMED
 from octavo.namespace.identity import CacheIdentity, encode, identity_fields
+from octavo.replacing import replacing
 
 LABELS = ("model", "plan")
 """Names by which a person knows an engine. They are not part of the identity, and never a reason for a cold start."""
@@ -164,14 +165,5 @@ def _parse(data: bytes) -> dict[str, object]:
 
 
 def _write(path: Path, parts: Mapping[str, str]) -> None:
-    """Writes the whole file or nothing."""
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    draft.unlink(missing_ok=True)  # in a container a process that was killed here had the same number
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(file, "w") as stream:
-            json.dump(dict(parts), stream)
-        draft.rename(path)
-    except OSError:
-        draft.unlink()
-        raise
+    with replacing(path) as file:
+        file.write(json.dumps(dict(parts)).encode())

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from octavo.errors import MALFORMED, InputError, WeightsChangedError
 from octavo.namespace.identity import encode
+from octavo.replacing import replacing
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _CONFIGURATION = (".json", ".py")
@@ -138,11 +139,10 @@ class _Memory:
         if self._path is None or not self._is_new:
             return
         files = dict(list(self._known.items())[-_MOST_REMEMBERED:])
-        temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
         with suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"version": _MEMORY_VERSION, "files": files}))
-            temporary.replace(self._path)
+            with replacing(self._path) as memory:
+                memory.write(json.dumps({"version": _MEMORY_VERSION, "files": files}).encode())
 
 
 def _read_known(path: Path | None) -> dict[str, tuple[Stamp, str]]:

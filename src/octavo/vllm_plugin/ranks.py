@@ -26,6 +26,7 @@ import numpy as np
 
 from octavo.errors import MALFORMED, InputError, OffloadError
 from octavo.host import YOUNGEST_S, find_old, is_unlocked, segment_path
+from octavo.replacing import replacing
 
 _PREFIX = "vllm-"
 _WAIT_S = 5.0
@@ -178,26 +179,12 @@ def leave_report(name: str, report: RankReport) -> LeftReport:
     path = _report_path(name, report.rank)
     if path.exists() and not is_unlocked(path) and _open(path)[1].process != report.process:
         raise InputError(SAME_NAME)
-    with _usable(path):
-        return LeftReport(_write(path, bytes(_COUNTS_BYTES) + msgspec.json.encode(report)))
-
-
-def _write(path: Path, content: bytes) -> mmap.mmap:
-    """The file under this path, mapped. The mapping keeps the lock."""
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(handle, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(content)
-            file.flush()
-            memory = mmap.mmap(handle, len(content))
-        draft.rename(path)
-    except BaseException:
-        draft.unlink()
-        raise
-    return memory
+    content = bytes(_COUNTS_BYTES) + msgspec.json.encode(report)
+    with _usable(path), replacing(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(content)
+        file.flush()
+        return LeftReport(mmap.mmap(file.fileno(), len(content)))  # the mapping keeps the lock
 
 
 def take_reports(name: str, num_ranks: int, wait_s: float = _WAIT_S) -> TakenReports:
