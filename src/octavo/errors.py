@@ -107,7 +107,7 @@ class RegistryError(OctavoError):
 class ConflictingRegistrationError(RegistryError):
     """Two registrations contradict each other."""
 
-    def __init__(self, message: str, *, key: object = None) -> None:
+    def __init__(self, message: str, *, key: object) -> None:
         super().__init__(message)
         self.key = key
         """What was registered twice."""

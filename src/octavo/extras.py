@@ -41,7 +41,7 @@ def load_package(package: str, user: str) -> ModuleType:
         raise MissingPackageError(f"{user} needs the package {package}: {why}", name=package) from error
 
 
-def explain_missing(user: str, error: ModuleNotFoundError, extra: str | None = None) -> ModuleNotFoundError:
+def explain_missing(user: str, error: ModuleNotFoundError, extra: str | None) -> ModuleNotFoundError:
     """The error that names the extra, or `extra`, which brings more; the same one if none brings what is missing."""
     package = str(error.name).partition(".")[0]
     if package not in EXTRA_OF or is_installed(package):

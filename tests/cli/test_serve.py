@@ -204,7 +204,7 @@ async def complete_again(folder, disk):
     """With another engine, over the same disk."""
     config = EngineConfig(model=folder, device_memory_bytes=16 << 20, max_model_len=512)
     offload = offload_always({"memory": 16 << 20, "disk": {"path": str(disk), "size": 64 << 20}})
-    engine, _ = build_engine(config, offload)
+    engine, _ = build_engine(config, offload, quotas={}, model_name="")
     prompt = engine.engine.tokenizer.encode(BODY["prompt"])
     outputs = [output async for output in engine.generate(prompt, SamplingParams(max_tokens=4, temperature=0))]
     await engine.close(0)

@@ -49,6 +49,7 @@ IDENTITY = CacheIdentity(
     hash_algorithm="sha256_int32",
     hash_seed="seed",
     attention_backend="FLASH_ATTN",
+    computed_on="",
 )
 
 

@@ -24,6 +24,7 @@ IDENTITY = CacheIdentity(
     hash_algorithm="sha256_cbor",
     hash_seed="",
     attention_backend="torch",
+    computed_on="",
 )
 PARTS = {"dtype": "bfloat16", "model_digest": "00", "vllm": "0.32.0"}
 

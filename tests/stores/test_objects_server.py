@@ -48,7 +48,7 @@ def test_a_store_of_more_than_one_page_is_listed_and_collected(server):
 
     asyncio.run(fill())
     inventory = Inventory()
-    keeper = ObjectsKeeper(store, "many")
+    keeper = ObjectsKeeper(store, "many", None)
     items = list(inventory.counting(keeper.entries()))
     assert sorted(found.name for found in items) == names
     expiry = expire(inventory, most_bytes=6 * 50, before_s=0, now_s=int(time.time()))

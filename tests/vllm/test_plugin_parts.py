@@ -166,7 +166,7 @@ def recorded(path: Path, num_output_tokens: int, status: RequestStatus) -> list[
         pooling_params=None if num_output_tokens else PoolingParams(),
         block_hasher=get_request_block_hasher(16, sha256),
     )
-    recorder, context = RecorderOfRequests(path, block_tokens=16), ReqContext(req_id="r")
+    recorder, context = RecorderOfRequests(path, block_tokens=16, most_bytes=1 << 20), ReqContext(req_id="r")
     recorder.begin(context, sys._getframe())
     request.append_output_token_ids(list(range(num_output_tokens)))
     request.status = status

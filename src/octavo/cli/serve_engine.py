@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from transformers.utils import logging as _untyped_logging
@@ -132,8 +131,8 @@ def build_engine(
     config: EngineConfig,
     offload: OffloadConfig | None,
     *,
-    quotas: Mapping[str, int] = MappingProxyType({}),
-    model_name: str = "",
+    quotas: Mapping[str, int],
+    model_name: str,
 ) -> ServedEngine:
     """Loads the model, allocates everything and starts the engine's thread."""
     if offload is None:

@@ -29,7 +29,7 @@ class Forward:
         counters: EngineCounters,
         *,
         clock: Callable[[], float],
-        note_prefill: Sequence[Callable[[int, float], None]] = (),
+        note_prefill: Sequence[Callable[[int, float], None]],
     ) -> None:
         self._runner = runner
         self._counters = counters

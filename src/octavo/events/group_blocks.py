@@ -32,7 +32,7 @@ class Removed(NamedTuple):
 class GroupBlocks:
     """A holder is a bit here: 0b10 is the second publisher. A block's holders are the bits of an integer."""
 
-    def __init__(self, block_size: int, *, may_tell_copies: bool = True) -> None:
+    def __init__(self, block_size: int, *, may_tell_copies: bool) -> None:
         """`may_tell_copies`: whether what is told again may be a copy, so that a removal leaves others."""
         self.block_size = block_size
         self._may_tell_copies = may_tell_copies

@@ -217,7 +217,7 @@ class HeldBlocks:
         group_idx: GroupIdx,
         hashes: Sequence[ExternalHash],
         *,
-        media: Media = None,
+        media: Media,
     ) -> BlocksInPrompt:
         """A holder's blocks of a prompt, given the hashes of the prompt's hash blocks (or of its encoder's blocks)."""
         size = self._size_of_hashed(group_idx)

@@ -36,9 +36,9 @@ class ResidentChunks:
         num_slots: int,
         policy: EvictionPolicy,
         *,
-        keeps_idle: bool = True,
-        logs_changes: bool = False,
-        departures: Departures | None = None,
+        keeps_idle: bool,
+        logs_changes: bool,
+        departures: Departures | None,
     ) -> None:
         """`keeps_idle`: whether chunks without readers stay. `departures` is told what is given up, and how."""
         self.departures = departures

@@ -41,7 +41,7 @@ class CacheIdentity:
     hash_seed: str
     attention_backend: str
     """Backends lay out K and V differently within equal pages."""
-    computed_on: str = ""
+    computed_on: str
     """The device and the library that compute, as far as these decide how sums are rounded."""
     tensor_parallel_size: int = 1
     tensor_parallel_rank: int = 0

@@ -72,7 +72,7 @@ class Loader:
         requests: Mapping[str, RequestOffloadState],
         patience_s: float,
         most_bytes_in_flight: int,
-        rule: LoadRule = LoadRule.MEASURED,
+        rule: LoadRule,
     ) -> None:
         """`requests`: all requests that run or were looked at; what a load is worth depends on them."""
         self._promises = PromiseRule(

@@ -12,7 +12,6 @@ from itertools import count
 from types import MappingProxyType
 
 from octavo.chunks import (
-    NO_TENANT,
     ChunkSizes,
     Departures,
     GroupOffloadConfig,
@@ -147,7 +146,7 @@ class OffloadingManager:
         are ignored. This is not a use: it keeps there what is used and what is promised."""
         self._below.renew(keys)
 
-    def room(self, tenant: bytes = NO_TENANT) -> Room:
+    def room(self, tenant: bytes) -> Room:
         """The room of the medium that keeps chunks longest, or of the tenant's quota if that is smaller."""
         num_slots = self.arena.num_slots
         memory = Room(num_slots * self.arena.slot_bytes, self._resident.table.num_free / num_slots, is_memory=True)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from octavo.chunks import (
     ALL_BLOCKS,
-    NO_TENANT,
     ChunkChain,
     GroupOffloadConfig,
     OffloadKey,
@@ -33,8 +32,8 @@ class RequestGroupState:
         config: GroupOffloadConfig,
         group_idx: GroupIdx,
         hashes: Sequence[BlockHash],
-        name: Callable[[OffloadKey, Sequence[BlockHash]], None] | None = None,
-        tenant: bytes = NO_TENANT,
+        name: Callable[[OffloadKey, Sequence[BlockHash]], None] | None,
+        tenant: bytes,
     ) -> None:
         """`name` is told the blocks of each wanted chunk that has several blocks."""
         self.config = config

@@ -32,7 +32,7 @@ class LearnedPlan:
 
     plan: PublishedPlan
     hash_seed: str
-    lookahead_tokens: int = 0
+    lookahead_tokens: int
     """The tokens after a block that its hash covers too."""
 
 

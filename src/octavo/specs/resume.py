@@ -86,7 +86,7 @@ def longest_resume(
 
 
 def resume_and_known(
-    groups: Sequence[GroupAvailability], request: ResumePoint, *, granularity: int | None = None
+    groups: Sequence[GroupAvailability], request: ResumePoint, *, granularity: int | None
 ) -> tuple[Resume, int]:
     """`longest_resume`, and how much of the request others have computed: the largest boundary at which the groups that
     need their whole prefix have it. 0 where there is no such group, since windows and states tell nothing of what was

@@ -29,7 +29,7 @@ class GroupHolders:
     spec: KVCacheSpec
     holders: Sequence[int]
     """By block: the holders as bits, e.g. 0b101 where the first and the third holder have the block."""
-    is_draft: bool = False
+    is_draft: bool
 
 
 def longest_resumes(groups: Sequence[GroupHolders], request: ResumePoint, holders: int) -> Iterator[tuple[int, int]]:

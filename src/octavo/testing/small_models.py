@@ -29,11 +29,11 @@ class SmallModel:
     """The layers of a model, with small blocks and small pages."""
 
     layers: Mapping[str, KVCacheSpec]
-    draft_layers: Collection[str] = ()
-    null_block: bool = False
-    limits: RequestLimits = SMALL_LIMITS
-    hash_block_size: int | None = None
-    checkpoint_interval_tokens: int | None = None
+    draft_layers: Collection[str]
+    null_block: bool
+    limits: RequestLimits
+    hash_block_size: int | None
+    checkpoint_interval_tokens: int | None
 
     def plan(self, spare: float) -> KVCacheConfig:
         """A plan with memory for one longest request, and this share more."""

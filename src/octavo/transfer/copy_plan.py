@@ -70,9 +70,7 @@ class ChunkBatch(NamedTuple):
 class CopyPlanner:
     """Checks chunks against the caches and the arena, and cuts them into pieces."""
 
-    def __init__(
-        self, caches: CanonicalKVCaches, num_slots: int, slot_bytes: int, shares: Sequence[PageShare] = ()
-    ) -> None:
+    def __init__(self, caches: CanonicalKVCaches, num_slots: int, slot_bytes: int, shares: Sequence[PageShare]) -> None:
         """`shares`: by group, those of a rank of several. Alone it has the whole pages."""
         self._caches = caches
         self._num_slots = num_slots

@@ -25,8 +25,8 @@ class CudaWorker(StagedWorker):
         caches: CanonicalKVCaches,
         slots: npt.NDArray[np.uint8],
         *,
-        shares: Sequence[PageShare] = (),
-        take_checksums: bool = False,
+        shares: Sequence[PageShare],
+        take_checksums: bool,
     ) -> None:
         super().__init__(
             caches, slots, make_lane=lambda: CudaLane(caches.device), shares=shares, take_checksums=take_checksums

@@ -25,7 +25,7 @@ class SharedGroup(GroupOffloadConfig):
 
     is_by_rank: bool
     """Whether these are the ranks' pages side by side. Else each page is the one that a rank alone would have."""
-    is_draft: bool = False
+    is_draft: bool
     """Whether vLLM resumes a chunk of this group before the end of what is there."""
 
 

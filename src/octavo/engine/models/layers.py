@@ -1,7 +1,7 @@
 """What each layer of a model keeps, and the specs that tell the planner."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -50,7 +50,7 @@ class AttentionShape:
     value_size: int
     """Zero where keys are values too."""
     dtype: torch.dtype
-    reach_tokens: int = 0
+    reach_tokens: int
     """The length of the window or of the chunk of attention."""
 
     def spec(self, block_size: int) -> AttentionSpec:
@@ -135,9 +135,9 @@ class ModelLayer:
     index: int
     attention: AttentionShape | None
     states: tuple[StateTensor, ...]
-    indexer: IndexerShape | None = None
-    earlier: EarlierTokens | None = None
-    records: Mapping[str, RecordShape] = field(default_factory=dict)
+    indexer: IndexerShape | None
+    earlier: EarlierTokens | None
+    records: Mapping[str, RecordShape]
     """By the name that its compressors use."""
 
     @property

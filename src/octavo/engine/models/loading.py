@@ -43,7 +43,7 @@ class AboutModel:
         return int(self.text_config.max_position_embeddings)
 
 
-def read_about(folder: Path, device: str | torch.device = "cpu") -> AboutModel:
+def read_about(folder: Path, device: str | torch.device) -> AboutModel:
     """Reads the config, and refuses a model that cannot be served on this device before any weight is read."""
     check_transformers()
     _check_device(device)

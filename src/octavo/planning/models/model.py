@@ -26,7 +26,7 @@ class Target:
     kv_dtype: CacheDType
     model_dtype: CacheDType
     tensor_parallel_size: int
-    state_dtype: CacheDType | None = None
+    state_dtype: CacheDType | None
     """The type of recurrent state; None takes the config's."""
 
 

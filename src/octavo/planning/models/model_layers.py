@@ -18,7 +18,7 @@ class ModelLayers:
     architecture: str
     layers: Layers
     max_model_len: int | None
-    max_encoder_tokens: int = 0
+    max_encoder_tokens: int
     has_mamba2_state: bool = False
     """Whether its recurrent layers are Mamba 2, whose kernels can write a checkpoint within a prefill."""
     weight_bytes: int | None = None

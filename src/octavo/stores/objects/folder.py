@@ -60,7 +60,7 @@ class FolderWatch:
 class FolderKeeper(ObjectsKeeper):
     """One folder."""
 
-    def __init__(self, store: Any, url: str, folder: Path, cipher: RecordCipher | None = None) -> None:
+    def __init__(self, store: Any, url: str, folder: Path, cipher: RecordCipher | None) -> None:
         super().__init__(store, url, cipher)
         self._folder = folder
 

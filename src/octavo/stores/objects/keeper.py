@@ -51,7 +51,7 @@ def _see(meta: Mapping[str, Any]) -> Seen:
 class ObjectsKeeper(StoreKeeper):
     """One prefix of one store. Its calls are made apart, as a store that does not answer has a minute."""
 
-    def __init__(self, store: Any, url: str, cipher: RecordCipher | None = None) -> None:
+    def __init__(self, store: Any, url: str, cipher: RecordCipher | None) -> None:
         """With `cipher`, descriptions that are encrypted with this key can be read."""
         super().__init__(url)
         self._store = store

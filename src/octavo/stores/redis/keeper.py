@@ -38,7 +38,7 @@ class RedisKeeper(StoreKeeper):
         "maxmemory-policy volatile-lru; leave --older-than and --size out, and gc deletes what resets left behind"
     )
 
-    def __init__(self, redis: Any, url: str, cipher: RecordCipher | None = None) -> None:
+    def __init__(self, redis: Any, url: str, cipher: RecordCipher | None) -> None:
         """`redis` is the synchronous client of the package redis. With `cipher`, descriptions that are encrypted with
         this key can be read."""
         super().__init__(url)

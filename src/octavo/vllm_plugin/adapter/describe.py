@@ -43,7 +43,7 @@ def describe_rank(
     caches: CanonicalKVCaches,
     pages: Sequence[KnownPage | str],
     *,
-    model: nn.Module | None = None,
+    model: nn.Module | None,
 ) -> RankReport:
     """The report of this rank, whose caches have just been registered. `model`: the loaded model, if vLLM shows it."""
     groups = tuple(

@@ -9,7 +9,7 @@ from vllm.v1.kv_offload.base import ReqContext
 from vllm.v1.metrics.stats import PrefillStats
 from vllm.v1.request import Request
 
-from octavo.recording import RECORDING_BYTES, RequestRecorder
+from octavo.recording import RequestRecorder
 from octavo.vllm_plugin.adapter.request import request_of
 
 _DEVICE = "device"
@@ -20,7 +20,7 @@ class RecorderOfRequests:
     """Records the requests that ended well, or whose clients left after the first token. vLLM's scheduler waits for no
     disk: a thread writes."""
 
-    def __init__(self, path: Path, *, block_tokens: int, most_bytes: int = RECORDING_BYTES) -> None:
+    def __init__(self, path: Path, *, block_tokens: int, most_bytes: int) -> None:
         """`block_tokens`: the tokens of vLLM's block hashes. InputError if no file can be made."""
         self._recorder = RequestRecorder(path, block_tokens=block_tokens, most_bytes=most_bytes)
         self._started_at = time.time()
