@@ -14,7 +14,7 @@ from octavo.chunks import Departures, GroupOffloadConfig, HintKind, HintOutcome,
 from octavo.errors import OffloadError, TransferError
 from octavo.host import SlotPlan
 from octavo.ids import BlockHash
-from octavo.offload import LoadRule, OffloadingManager, OffloadLimits, Outlook
+from octavo.offload import LoadRule, OffloadConfig, OffloadingManager, OffloadLimits, Outlook
 from octavo.policies import LRUPolicy
 from octavo.specs import FullAttentionSpec, SlidingWindowSpec
 from octavo.tiers import Tier
@@ -135,6 +135,9 @@ class Engine:
                 models=("m",),
                 hash_algorithm="sha256",
                 started_ns=1,
+                stores=stores,
+                device=device,
+                takes_adapters=takes_adapters,
             )
             for rank in range(num_ranks)
         ]
@@ -157,13 +160,12 @@ class Engine:
             ),
             self.shared,
             self.groups,
-            load_timeout_s=TIMEOUT_S,
+            reports[0],
+            OffloadConfig(memory=1 << 20, load_timeout_s=TIMEOUT_S, loads=loads),
             tokens_per_hash=TOKENS,
-            stores=stores,
-            loads=loads,
-            device=device,
+            keeps_media=True,
+            recorder=None,
             misses=MissLog(departures, self.groups),
-            takes_adapters=takes_adapters,
             take_loaded=self.take_loaded,
             clock=lambda: self.now,
         )

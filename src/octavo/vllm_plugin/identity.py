@@ -24,14 +24,7 @@ def make_namespace(
 ) -> bytes:
     """The 16 bytes under which the engine's chunks are kept. It does not depend on the number of ranks where chunks do
     not; else it depends on all ranks and on their order."""
-    fields = {
-        "format_version": FORMAT_VERSION,
-        "models": list(model_digests),
-        "ranks": _identities(reports),
-        "blocks_per_chunk": blocks_per_chunk,
-        "hash_algorithm": reports[0].hash_algorithm,
-        "hash_seed": environ.get(_SEED, _DEFAULT_SEED),
-    }
+    fields = _fields(reports, model_digests, _identities(reports), blocks_per_chunk, environ)
     return sha256(_MAGIC + encode(fields)).digest()[:NAMESPACE_BYTES]
 
 
@@ -41,19 +34,31 @@ def describe_parts(
     """The parts of the identity by name, to be compared with another engine's. Parts that differ between ranks are told
     together."""
     by_rank = _identities(reports)
-    parts: dict[str, object] = {
-        "format_version": FORMAT_VERSION,
-        "models": list(model_digests),
-        "ranks": len(reports) if _are_apart(reports) else "any",
-        "blocks_per_chunk": blocks_per_chunk,
-        "hash_algorithm": reports[0].hash_algorithm,
-        "hash_seed": environ.get(_SEED, _DEFAULT_SEED),
-    }
+    ranks = len(reports) if _are_apart(reports) else "any"
+    parts = _fields(reports, model_digests, ranks, blocks_per_chunk, environ)
     for name in by_rank[0]:
         values = [of_rank.get(name, "") for of_rank in by_rank]
         parts[name] = values[0] if all(value == values[0] for value in values) else values
     labels = {"model": ", ".join(reports[0].models), "plan": _plan_in_words(reports[0])}
     return _WHERE_NOT_TOLD | {name: brief(value) for name, value in parts.items()} | labels
+
+
+def _fields(
+    reports: Sequence[RankReport],
+    model_digests: Sequence[bytes],
+    ranks: object,
+    blocks_per_chunk: int,
+    environ: Mapping[str, str],
+) -> dict[str, object]:
+    """The parts of the identity, in the order of the digest."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "models": list(model_digests),
+        "ranks": ranks,
+        "blocks_per_chunk": blocks_per_chunk,
+        "hash_algorithm": reports[0].hash_algorithm,
+        "hash_seed": environ.get(_SEED, _DEFAULT_SEED),
+    }
 
 
 _WHERE_NOT_TOLD = {

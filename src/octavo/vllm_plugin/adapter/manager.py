@@ -41,7 +41,7 @@ from octavo.chunks import (
     OffloadKey as Key,
     get_offload_group_idx,
 )
-from octavo.offload import MEMORY, LoadRule, OffloadingManager as Manager, Outlook
+from octavo.offload import MEMORY, OffloadConfig, OffloadingManager as Manager, Outlook
 from octavo.vllm_plugin.adapter.choosing import Choosing
 from octavo.vllm_plugin.adapter.chunk_slots import ChunkSlots
 from octavo.vllm_plugin.adapter.hints import Hinter
@@ -55,7 +55,7 @@ from octavo.vllm_plugin.adapter.weights import LoadedWeights
 from octavo.vllm_plugin.groups import SharedGroup, draft_tokens
 from octavo.vllm_plugin.loads_ahead import LoadsAhead
 from octavo.vllm_plugin.promised import PromisedChunks
-from octavo.vllm_plugin.ranks import DeviceReport, Loaded
+from octavo.vllm_plugin.ranks import Loaded, RankReport
 from octavo.vllm_plugin.shared_arena import SharedArena
 from octavo.why import MARK, MissLog
 
@@ -81,35 +81,33 @@ class OctavoManager(OffloadingManager):
         manager: Manager,
         shared: SharedArena,
         groups: Sequence[SharedGroup],
+        report: RankReport,
+        offload: OffloadConfig,
         *,
-        load_timeout_s: float,
         tokens_per_hash: int,
-        keeps_media: bool = True,
-        takes_adapters: bool = False,
-        stores: bool = True,
-        loads: LoadRule = LoadRule.MEASURED,
-        device: DeviceReport | None = None,
-        recorder: RecorderOfRequests | None = None,
-        misses: MissLog | None = None,
-        take_loaded: Callable[[], Collection[Loaded]] = tuple,
+        keeps_media: bool,
+        recorder: RecorderOfRequests | None,
+        misses: MissLog | None,
+        take_loaded: Callable[[], Collection[Loaded]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`keeps_media`: whether prompts with images and the like go below memory. `takes_adapters`: whether requests
-        may come with one; those stay in memory. `stores`: whether anything is stored at all. `take_loaded`: what was
-        loaded into the engine since the last call."""
+        """`report`: of the first rank. `keeps_media`: whether prompts with images and the like go below memory.
+        `take_loaded`: what was loaded into the engine since the last call."""
+        timeout_s = offload.load_timeout_s
         self.manager = manager
         self._shared = shared
         self._groups = groups
         self._promised = PromisedChunks(groups, draft_tokens=draft_tokens(groups))
         self._tokens_per_hash = tokens_per_hash
         self._keeps_media = keeps_media
-        self._takes_adapters = takes_adapters
-        self._may_store = stores
-        self._questions = Questions(manager, groups, tokens_per_hash=tokens_per_hash, timeout_s=load_timeout_s)
+        self._takes_adapters = report.takes_adapters
+        """Requests that may come with one stay in memory."""
+        self._may_store = report.stores
+        self._questions = Questions(manager, groups, tokens_per_hash=tokens_per_hash, timeout_s=timeout_s)
         self._choosing = Choosing(
-            manager, groups, self._questions, loads, tokens_per_hash=tokens_per_hash, timeout_s=load_timeout_s
+            manager, groups, self._questions, offload.loads, tokens_per_hash=tokens_per_hash, timeout_s=timeout_s
         )
-        self._ahead: LoadsAhead[RequestState] = LoadsAhead(device)
+        self._ahead: LoadsAhead[RequestState] = LoadsAhead(report.device)
         self._hinter = Hinter(manager, groups, self._promised)
         self._recorder = recorder
         self._misses = misses
@@ -118,7 +116,7 @@ class OctavoManager(OffloadingManager):
         self._is_closed = False
         self._is_new_step = True
         self._step_ended_at = 0.0
-        self._waits = Waits(manager, groups, timeout_s=load_timeout_s)
+        self._waits = Waits(manager, groups, timeout_s=timeout_s)
         self._looked_up: dict[RequestState, None] = {}
         """Requests that asked for anything in this step."""
         self._alive: WeakSet[RequestState] = WeakSet()
