@@ -6,9 +6,9 @@ import logging
 import socket
 
 import pytest
-import uvicorn
 
-from octavo.server import SignalledServer, tell_full
+from octavo.server import HttpConfig, SignalledServer
+from octavo.server.accepting import tell_full
 
 
 async def end_while_open(most_open):
@@ -25,8 +25,8 @@ async def end_while_open(most_open):
             return
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=0)
-        server = SignalledServer(config)
+        server = SignalledServer(HttpConfig(), lambda _: app)
+        server.config.timeout_graceful_shutdown = 0
         serving = asyncio.create_task(server.serve([listener]))
         clients = []
         for _ in range(most_open):
@@ -76,7 +76,7 @@ async def serve_while_full(*, ends_full):
 
     with Full(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.listen_until(1000)
-        server = SignalledServer(uvicorn.Config(app, lifespan="off", log_config=None))
+        server = SignalledServer(HttpConfig(), lambda _: app)
         serving = asyncio.create_task(server.serve([listener]))
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

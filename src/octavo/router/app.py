@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,8 +31,6 @@ from octavo.server import (
     Ticket,
     as_json,
     gated_app,
-    http_settings,
-    most_connections,
     tenants_of,
 )
 
@@ -60,11 +57,9 @@ class RouterServer(SignalledServer):
         self.admission = Admission(
             most_requests=config.most_open, most_bytes=config.max_buffered_bytes, is_shared=bool(tenants)
         )
-        most = most_connections(config)
         proxy = Proxy(self.fleet, self.metrics.first_token.observe, engine_api_key=config.engine_api_key)
         routes = _Routes(self.fleet, proxy, self.admission, self.metrics, config, tenants=tenants)
-        app = routes.app(is_crowded=lambda: len(self.server_state.tasks) > most)
-        super().__init__(uvicorn.Config(app, **http_settings(config)))
+        super().__init__(config, routes.app)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves requests, and follows the fleet, until it is asked to end."""
@@ -112,7 +107,7 @@ class _Routes:
         self._config = config
         self._created = int(time.time())
 
-    def app(self, *, is_crowded: Callable[[], bool]) -> Starlette:
+    def app(self, is_crowded: Callable[[], bool]) -> Starlette:
         config = self._config
         own = [
             *(Route(path, self._generation(path), methods=["POST"]) for path in _GENERATING),

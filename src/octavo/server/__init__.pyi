@@ -1,11 +1,9 @@
-from .accepting import tell_full as tell_full
 from .admission import Admission as Admission, Ticket as Ticket
 from .answer_bodies import as_json as as_json
 from .app import make_app as make_app
 from .body_parts import check_parts as check_parts
 from .body_route import BodyRoute as BodyRoute
 from .config import HttpConfig as HttpConfig, ServerConfig as ServerConfig, check_api_keys as check_api_keys
-from .connection import most_connections as most_connections
 from .engine_facts import EngineFacts as EngineFacts
 from .errors import (
     ApiError as ApiError,
@@ -24,6 +22,7 @@ from .gate import Access as Access, Gate as Gate
 from .gated_app import gated_app as gated_app
 from .hints import RETAIN as RETAIN
 from .http_metrics import ANSWERS as ANSWERS, FIRST_TOKEN_S as FIRST_TOKEN_S, GONE as GONE, HttpMetrics as HttpMetrics
+from .http_server import HttpServer as HttpServer
 from .load_book import (
     LOAD_HEARTBEAT_S as LOAD_HEARTBEAT_S,
     PREFILL as PREFILL,

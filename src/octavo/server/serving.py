@@ -10,16 +10,12 @@ import logging
 import socket
 from collections.abc import Sequence
 
-import uvicorn
-
 from octavo.engine import AsyncEngine
 from octavo.server.app import make_app
 from octavo.server.config import ServerConfig
-from octavo.server.connection import most_connections
 from octavo.server.offload_view import ReadOffload
 from octavo.server.service import Service
 from octavo.server.signalled import SignalledServer
-from octavo.server.sockets import http_settings
 from octavo.server.tenants import Tenant
 from octavo.server.work_log import tell_work
 
@@ -43,9 +39,11 @@ class Server(SignalledServer):
         self._patience_s = config.shutdown_timeout_s
         self.service = Service(engine, config, read_offload=read_offload, has_tenants=bool(tenants))
         self._is_urgent = asyncio.Event()
-        most = most_connections(config)
-        app = make_app(self.service, is_crowded=lambda: len(self.server_state.tasks) > most, tenants=tenants)
-        super().__init__(uvicorn.Config(app, **http_settings(config, last_words_s=_LAST_WORDS_S)))
+        super().__init__(
+            config,
+            lambda is_crowded: make_app(self.service, is_crowded=is_crowded, tenants=tenants),
+            last_words_s=_LAST_WORDS_S,
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to tell what is done, and to remember it."""

@@ -1,6 +1,5 @@
 """`SignalledServer`: a server that ends by itself where a signal asks it to."""
 
-import asyncio
 import logging
 import signal
 from collections.abc import Iterator
@@ -8,9 +7,7 @@ from contextlib import contextmanager
 from socket import socket
 from types import FrameType
 
-import uvicorn
-
-from octavo.server.accepting import tell_full
+from octavo.server.http_server import HttpServer
 from octavo.server.signals import taking_signals
 from octavo.units import counted
 
@@ -19,7 +16,7 @@ _OF_GIVEN_UP_REQUESTS = ("ASGI callable returned without completing response", "
 """How Uvicorn's lines begin about requests that are given up at the end, which are no errors."""
 
 
-class SignalledServer(uvicorn.Server):
+class SignalledServer(HttpServer):
     """Serves until the first signal. Open requests may go on for a while then; a second signal ends them too."""
 
     @contextmanager
@@ -27,11 +24,6 @@ class SignalledServer(uvicorn.Server):
         """Uvicorn takes no SIGHUP, and sends itself again what it took, so that the process has not ended well."""
         with taking_signals(self.handle_exit):
             yield
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Begins to accept."""
-        tell_full(asyncio.get_running_loop(), lambda: self.should_exit)
-        await super().startup(sockets)
 
     def tell_end(self, num_open: int, patience_s: float) -> None:
         """Says what the end waits for, and how to end at once."""

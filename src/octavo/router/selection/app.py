@@ -3,11 +3,11 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
 import msgspec
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,8 +30,6 @@ from octavo.server import (
     as_json,
     bad_request,
     gated_app,
-    http_settings,
-    most_connections,
 )
 
 _Method: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[object]]
@@ -45,10 +43,8 @@ class SelectionServer(SignalledServer):
         self.service = SelectionService(keys=config.kv_events_keys, reservation_timeout_s=config.reservation_timeout_s)
         self.metrics = SelectionMetrics()
         self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
-        most = most_connections(config)
-        app = self._app(config, is_crowded=lambda: len(self.server_state.tasks) > most)
         self._patience_s = config.shutdown_timeout_s
-        super().__init__(uvicorn.Config(app, **http_settings(config)))
+        super().__init__(config, partial(self._app, config))
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """With the workers' events beside it."""
@@ -61,7 +57,7 @@ class SelectionServer(SignalledServer):
         self.tell_end(self.admission.num_open, self._patience_s)
         await super().shutdown(sockets)
 
-    def _app(self, config: SelectionConfig, *, is_crowded: Callable[[], bool]) -> Starlette:
+    def _app(self, config: SelectionConfig, is_crowded: Callable[[], bool]) -> Starlette:
         service = self.service
         asked: dict[str, _Method] = {
             "/register": service.register,
