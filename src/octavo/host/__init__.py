@@ -1,7 +1,7 @@
 """What lies in host memory: the arena, its slots, the chunks in them, a segment that processes share, and what
 killed processes left."""
 
-from octavo.host.arena import BOOKKEEPING_BYTES_PER_SLOT, PAGE_BYTES, HostArena, SlotPlan, plan_slots
+from octavo.host.arena import PAGE_BYTES, HostArena, SlotPlan, plan_slots
 from octavo.host.free_memory import free_memory_bytes, tell_of_lack
 from octavo.host.leftovers import YOUNGEST_S, find_old, is_unlocked, temporary_folder
 from octavo.host.resident import MEMORY, ResidentChunks
@@ -9,7 +9,6 @@ from octavo.host.segment import Segment, attach, segment_path
 from octavo.host.slots import NO_CHECKSUM, NO_CHUNK
 
 __all__ = [
-    "BOOKKEEPING_BYTES_PER_SLOT",
     "MEMORY",
     "NO_CHECKSUM",
     "NO_CHUNK",

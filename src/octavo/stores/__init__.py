@@ -30,9 +30,7 @@ from octavo.stores.collecting import delete_items, expire
 from octavo.stores.config import RemoteConfig, RemoteLimits
 from octavo.stores.descriptions import MOST_DESCRIPTION_BYTES, Description, open_description, seal_description
 from octavo.stores.envelope import (
-    KEY_VARIABLE,
     MOST_ENVELOPE_BYTES,
-    SUMMARY_BYTES,
     Envelopes,
     Finding,
     examine,
@@ -49,11 +47,9 @@ from octavo.stores.tier import RemoteTier
 from octavo.stores.verifying import find_all, read_all
 
 __all__ = [
-    "KEY_VARIABLE",
     "MOST_DESCRIPTION_BYTES",
     "MOST_ENVELOPE_BYTES",
     "NOBODY",
-    "SUMMARY_BYTES",
     "Apart",
     "Description",
     "Envelopes",

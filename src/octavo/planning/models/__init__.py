@@ -5,11 +5,10 @@ Values only: nothing is downloaded, no code of the model runs, and neither torch
 
 from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.layers_file import read_layers_file
-from octavo.planning.models.model_layers import MAX_LAYERS, ModelLayers
+from octavo.planning.models.model_layers import ModelLayers
 from octavo.planning.models.reader import layers_from_config, read_json_object, read_model
 
 __all__ = [
-    "MAX_LAYERS",
     "ConfigView",
     "ModelLayers",
     "layers_from_config",
