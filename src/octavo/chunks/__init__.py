@@ -1,4 +1,15 @@
-"""Every word for a chunk: its key, its size, what requests ask for, what moves, and what changed."""
+"""Every word for a chunk: its key, its size, what requests ask for, what moves, and what changed.
+
+Inside:
+
+    keys, tenants         the name of a chunk; whose it is
+    geometry              its bytes and slots
+    wanted, sequences     what requests ask for, and policies see; a whole sequence by its chunks
+    lookup                what a lookup answers
+    transfers             what moves between device, host memory and tiers
+    changes, departures   what came and went; what left, and why
+    hints                 how long clients want resume points kept
+"""
 
 from octavo.chunks.changes import ChangeLog, MediumChanges, OffloadChanges, Place, TierChanges, changes_of_media
 from octavo.chunks.departures import Departure, Departures, Leaving

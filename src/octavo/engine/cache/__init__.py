@@ -1,4 +1,15 @@
-"""The cache of a running model: typed views of the pool's pages, and each step's reads and writes."""
+"""The cache of a running model: typed views of the pool's pages, and each step's reads and writes.
+
+Inside, where an arrow leads to what a module calls:
+
+    layer_pages -> pages                          one layer's part of its group's pages; the pool as bytes
+    packing                                       the packed row: all tokens of a step's sequences
+    attention_step -> visibility                  a step in one group of attention layers; what a query sees
+    state_step, bound_states                      a step in one group of recurrent layers; one layer's states
+    index_reads, pooled_reads                     what an indexer keeps and reads: keys of one token or of several
+    record_pages -> record_step -> record_reads   records of several tokens: where they lie, made, and read
+    records                                       what one layer keeps of them in one step
+"""
 
 from octavo.engine.cache.attention_step import AttentionStep, AttentionStepPlanner, SingleReads, TileReads
 from octavo.engine.cache.bound_states import BoundStates, StateKey

@@ -4,7 +4,6 @@
     charts     where an object is filed: which engine finds it without a directory
     layout     the bytes of an object; `octavo.stores` has those of a chunk
     epochs     resets: objects of a former epoch are found by nobody
-    descriptions  whose a namespace is, for people
     store      opens the store, and says what is wrong with it in one sentence
     troubles   what obstore's errors mean
     keeper     a store without an engine, `folder` a folder; `warming` copies from it into a disk tier's folder
