@@ -182,7 +182,7 @@ class PublisherSession:
         """Takes a live message."""
         assert self._question is None, "live messages wait for the end of a replay"
         if self._next is not None and sequence > self._last_live:
-            if self._ahead.get(sequence) == digest or sequence < self._floor:
+            if self._is_known(sequence, digest):
                 self._saw_live(sequence)
                 return _DUPLICATE
             if sequence == self._next:
@@ -222,7 +222,7 @@ class PublisherSession:
             self._question = None
             return _NOTHING
         sequence, digest = question.held
-        if self._ahead.get(sequence) == digest or sequence < self._floor:
+        if self._is_known(sequence, digest):
             self._question = None
             self._saw_live(sequence)
             return _DUPLICATE
@@ -244,7 +244,7 @@ class PublisherSession:
             if question.held is None:
                 return _NOTHING
             sequence, digest = question.held
-            if self._ahead.get(sequence) == digest or sequence < self._floor:
+            if self._is_known(sequence, digest):
                 self._saw_live(sequence)
                 return _DUPLICATE
             verdict = self._go_on_live(question.reason, sequence, digest, expected=self._next or 0)
@@ -277,6 +277,10 @@ class PublisherSession:
         """The message to be delivered cannot be decoded, so its content is lost."""
         self._consumer = _Consumer.EMPTY
         return Resync(reason=ResyncReason.MALFORMED, expected=sequence, got=sequence)
+
+    def _is_known(self, sequence: int, digest: int) -> bool:
+        """Whether a live message is nothing new: replay had it already, or it is older than what replay had."""
+        return self._ahead.get(sequence) == digest or sequence < self._floor
 
     def _why_not(self, sequence: int) -> ResyncReason:
         if self._next is None:

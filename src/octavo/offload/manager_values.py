@@ -44,6 +44,14 @@ class OffloadStatus:
     tiers: tuple[tuple[str, TierStatus], ...]
     """Medium and status of each tier below, the nearest first."""
 
+    @property
+    def bytes_used(self) -> int:
+        return (self.num_slots - self.free_slots) * self.slot_bytes
+
+    @property
+    def bytes_budget(self) -> int:
+        return self.num_slots * self.slot_bytes
+
 
 class Room(NamedTuple):
     """The medium that keeps chunks longest: the largest one that works."""

@@ -52,8 +52,8 @@ def view_tiers(report: OffloadReport) -> list[TierView]:
         medium=MEMORY,
         is_ok=True,
         reason="",
-        bytes_used=(status.num_slots - status.free_slots) * status.slot_bytes,
-        bytes_budget=status.num_slots * status.slot_bytes,
+        bytes_used=status.bytes_used,
+        bytes_budget=status.bytes_budget,
         num_chunks=status.num_chunks,
         counters=dict(status.counters),
     )

@@ -195,8 +195,7 @@ class SimulatedEngine:
         if self.offload is None:
             return {}
         status = self.offload.status()
-        in_memory = (status.num_slots - status.free_slots) * status.slot_bytes
-        return {"memory": in_memory} | {medium: tier.bytes_used for medium, tier in status.tiers}
+        return {"memory": status.bytes_used} | {medium: tier.bytes_used for medium, tier in status.tiers}
 
     def finish(self) -> None:
         """Computes all that is left."""

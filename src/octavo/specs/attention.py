@@ -167,9 +167,7 @@ class SlidingWindowSpec(AttentionSpec):
         return self.sliding_window > 1
 
     def max_blocks_per_request(self, limits: RequestLimits) -> int:
-        tokens = self.sliding_window - 1 + limits.max_step_tokens
-        everything = ceil_div(limits.max_model_len, self.block_size)
-        return min(everything, ceil_div(tokens, self.block_size) + 1)  # + 1: it may begin inside a block
+        return _most_blocks(self.sliding_window, limits, self.block_size)
 
     def is_uniform_with_collection(self, specs: Mapping[str, KVCacheSpec]) -> bool:
         return all(
@@ -213,9 +211,7 @@ class ChunkedLocalAttentionSpec(AttentionSpec):
         return blocks_holding(first, point.num_tokens, self.block_size)
 
     def max_blocks_per_request(self, limits: RequestLimits) -> int:
-        tokens = self.attention_chunk_size - 1 + limits.max_step_tokens
-        everything = ceil_div(limits.max_model_len, self.block_size)
-        return min(everything, ceil_div(tokens, self.block_size) + 1)  # + 1: a chunk may begin inside a block
+        return _most_blocks(self.attention_chunk_size, limits, self.block_size)
 
     def is_uniform_with_collection(self, specs: Mapping[str, KVCacheSpec]) -> bool:
         return all(
@@ -254,3 +250,10 @@ class CircularBufferSpec(AttentionSpec):
 
     def is_uniform_with_collection(self, specs: Mapping[str, KVCacheSpec]) -> bool:
         return all(isinstance(spec, CircularBufferSpec) for spec in specs.values())
+
+
+def _most_blocks(reach_tokens: int, limits: RequestLimits, block_size: int) -> int:
+    """The most blocks of a request whose tokens see so many, themselves included: those of a step and what its first
+    token sees. One more, as what it sees may begin inside a block."""
+    tokens = reach_tokens - 1 + limits.max_step_tokens
+    return min(ceil_div(limits.max_model_len, block_size), ceil_div(tokens, block_size) + 1)

@@ -6,7 +6,7 @@ from octavo.planning.models.attention import attention_spec, read_heads
 from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.model import Model
 from octavo.planning.models.model_layers import Layers
-from octavo.planning.models.recurrent import mamba1_state, mamba2_state, short_conv_state
+from octavo.planning.models.recurrent import jamba_state, mamba1_state, mamba2_state, short_conv_state
 from octavo.specs import CacheDType, KVCacheSpec, MambaSpec
 
 _WORDS = frozenset({"full_attention", "linear_attention"})
@@ -45,12 +45,7 @@ def read_jamba(model: Model) -> Layers:
     period, offset = view.count("attn_layer_period"), view.count("attn_layer_offset", minimum=0)
     if offset >= period:
         raise view.problem("attn_layer_offset", f"= {offset} must be smaller than attn_layer_period = {period}")
-    state = mamba1_state(
-        model,
-        intermediate_size=view.count("mamba_expand") * view.count("hidden_size"),
-        state_size=view.count("mamba_d_state"),
-        conv_kernel=view.count("mamba_d_conv", minimum=2),
-    )
+    state = jamba_state(model)
     words = tuple(
         "full_attention" if index % period == offset else "linear_attention" for index in range(model.num_layers)
     )

@@ -11,6 +11,17 @@ def mamba1_state(model: Model, *, intermediate_size: int, state_size: int, conv_
     return _spec(model, (conv_kernel - 1, channels), (channels, state_size), ssm_dtype(model))
 
 
+def jamba_state(model: Model) -> MambaSpec:
+    """Mamba 1 with the keys of Jamba."""
+    view = model.view
+    return mamba1_state(
+        model,
+        intermediate_size=view.count("mamba_expand") * view.count("hidden_size"),
+        state_size=view.count("mamba_d_state"),
+        conv_kernel=view.count("mamba_d_conv", minimum=2),
+    )
+
+
 def mamba2_state(
     model: Model,
     *,

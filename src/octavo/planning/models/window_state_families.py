@@ -6,7 +6,7 @@ from octavo.planning.models.attention import attention_spec, read_heads
 from octavo.planning.models.config_view import ConfigView
 from octavo.planning.models.model import Model
 from octavo.planning.models.model_layers import Layers
-from octavo.planning.models.recurrent import mamba1_state, mamba2_state, ssm_dtype
+from octavo.planning.models.recurrent import jamba_state, mamba2_state, ssm_dtype
 from octavo.specs import CacheDType, MambaSpec
 
 _BLOCK_WORDS = {"recurrent": "recurrent", "attention": "sliding_attention"}
@@ -92,12 +92,7 @@ def read_phi4_flash(model: Model) -> Layers:
             return "recurrent"
         return "sliding_attention" if index < half else "full_attention"
 
-    state = mamba1_state(
-        model,
-        intermediate_size=view.count("mamba_expand") * view.count("hidden_size"),
-        state_size=view.count("mamba_d_state"),
-        conv_kernel=view.count("mamba_d_conv", minimum=2),
-    )
+    state = jamba_state(model)
     owners = tuple(word(index) for index in range(min(half + 2, model.num_layers)))
     return _layers(model, owners, state, {"sliding_window": view.count("sliding_window")})
 

@@ -93,9 +93,8 @@ class MetricsOfTiers:
         loads_given_up: Mapping[str, int],
     ) -> OffloadingConnectorStats:
         stats = OffloadingConnectorStats()
-        used = (status.num_slots - status.free_slots) * status.slot_bytes
-        budget = status.num_slots * status.slot_bytes
-        self._tell(stats, MEMORY, (used, budget, status.num_chunks, 1), {**status.counters, **own_counters})
+        memory = status.bytes_used, status.bytes_budget, status.num_chunks, 1
+        self._tell(stats, MEMORY, memory, {**status.counters, **own_counters})
         for medium, tier in status.tiers:
             is_up = int(tier.state is TierState.OK)
             self._tell(stats, medium, (tier.bytes_used, tier.bytes_budget, tier.num_chunks, is_up), tier.counters)
