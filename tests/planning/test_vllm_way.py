@@ -87,7 +87,6 @@ def test_short_requests_waste_most_of_a_grown_block() -> None:
     short = RequestLimits(max_model_len=128, max_step_tokens=128)
     plan = plan_like_vllm(layers((3, GDN), (1, full), repeat=12), memory_bytes=MEMORY, limits=short)
     per_request = 36 * 2 * 2_146_304 + 12 * 128 * 2048
-    assert plan.useful_bytes_per_request == per_request
     assert plan.waste_fraction == pytest.approx(1 - per_request / (7 * plan.bytes_per_block))
     assert plan.waste_fraction > 0.12
 

@@ -57,9 +57,6 @@ class VllmPlan:
     """vLLM's "maximum concurrency" for requests of `max_model_len` tokens."""
     blocks_per_request: tuple[int, ...]
     """The most ids of each group that vLLM lets one request of `max_model_len` tokens take."""
-    useful_bytes_per_request: int
-    """The most that such a request's layers really have to hold (`KVCacheSpec.max_blocks_per_request`, in blocks of
-    the size that was given and without padding): the same that `Capacity` counts as content in Octavo's plan."""
     waste_fraction: float
     """Share of the ids' bytes that is not useful, when all are taken by requests of `max_model_len` tokens: padding
     of pages, layers missing in short groups, tokens that grown blocks round up to, windows kept as if full."""
@@ -101,7 +98,6 @@ def plan_like_vllm(
         tokens=int(requests_at_once * limits.max_model_len),
         requests_at_once=requests_at_once,
         blocks_per_request=blocks_per_request,
-        useful_bytes_per_request=useful,
         waste_fraction=max(0.0, 1 - useful / (sum(blocks_per_request) * bytes_per_block)),
     )
 
