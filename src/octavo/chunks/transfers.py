@@ -38,7 +38,7 @@ class TransferResult(NamedTuple):
 
     job_id: int
     failed: frozenset[int]
-    """Places of chunks in the job."""
+    """Indices of chunks in the job."""
     checksums: Sequence[int] = ()
     """Of a store, by index, if the worker was made to take them."""
     seconds: float | None = None
@@ -67,7 +67,7 @@ class TierResult(NamedTuple):
 
     job_id: int
     failed: frozenset[int]
-    """Places of chunks in the job. A failed load may have written to its buffers; a store that did not fail
+    """Indices of chunks in the job. A failed load may have written to its buffers; a store that did not fail
     is accepted: it will be found by `lookup`, and is durable when the tier's guarantee says so."""
     seconds: float | None = None
     """From `submit` to the job's end, which may be before somebody asked; None where nobody measured."""

@@ -12,7 +12,7 @@ import typer
 from octavo.chunks import name_tenant
 from octavo.cli.cache_view import show_namespaces, show_statistics
 from octavo.cli.exit_codes import FAILED
-from octavo.cli.flags import naming, not_empty
+from octavo.cli.flags import is_hex, naming, not_empty
 from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import confirm, write_output
 from octavo.errors import InputError
@@ -28,8 +28,6 @@ from octavo.tiers.disk import (
 from octavo.units import counted, format_bytes, parse_seconds
 
 app = CommandGroup()
-
-_HEX_DIGITS = set("0123456789abcdef")
 
 _Directory = Annotated[Path, typer.Argument(help="The directory of a disk tier.", metavar="DIR")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -90,7 +88,7 @@ def clear(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete what a disk tier has stored; refused while an engine holds the directory."""
-    if not set(namespace) <= _HEX_DIGITS:
+    if not is_hex(namespace):
         raise InputError(f"--namespace: {namespace!r} must be hexadecimal digits, as `octavo cache ls` shows them")
     content = inspect_directory(directory)
     if content.holder is not None:

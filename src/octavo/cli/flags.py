@@ -23,6 +23,11 @@ def bytes_of(flag: str, text: str, *, may_be_zero: bool = False) -> int:
         return parse_bytes(text, may_be_zero=may_be_zero)
 
 
+def is_hex(text: str) -> bool:
+    """Whether it can be the beginning of a digest, as Octavo shows one; the empty text is the beginning of all."""
+    return set(text) <= set("0123456789abcdef")
+
+
 @contextmanager
 def naming(flag: str) -> Iterator[None]:
     """Puts the flag before the complaint about its value."""

@@ -16,7 +16,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from octavo.chunks import name_tenant
 from octavo.cli.exit_codes import FAILED
-from octavo.cli.flags import bytes_of, naming, not_empty
+from octavo.cli.flags import bytes_of, is_hex, naming, not_empty
 from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import confirm, write_output
 from octavo.cli.store_address import at_a_store
@@ -40,7 +40,6 @@ from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, find_cipher
 from octavo.units import counted, format_bytes, parse_seconds
 
 app = CommandGroup()
-_HEX_DIGITS = set("0123456789abcdef")
 
 _Namespace = Annotated[
     str,
@@ -253,7 +252,7 @@ def _of_one_namespace(keeper: StoreKeeper, namespace: str) -> list[StoredItem]:
 def _meant(keeper: StoreKeeper, namespace: str) -> Callable[[StoredItem], bool]:
     """Tells the items of the namespaces that a person means by the beginning of a digest, or by a model's name: hex
     digits are always a digest's."""
-    if set(namespace) <= _HEX_DIGITS:
+    if is_hex(namespace):
         return lambda item: item.namespace.startswith(namespace)
 
     @cache
