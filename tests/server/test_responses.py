@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 from octavo.server.responses_items import TurnItems
-from octavo.server.tools import FORMATS, CallReader
+from octavo.server.tools import FORMATS, CallReader, End
 from rigs.running_server import MODEL
 
 NEAR = {
@@ -121,7 +121,7 @@ def test_words_around_calls_are_messages():
     """As events and as items, in the order in which they come."""
     items = TurnItems(CallReader(next(form for form in FORMATS if form.name == "hermes")))
     text = 'Soon.<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>\n<tool_call>{"name": "g"}</tool_call>Done.'
-    events = [event for char in text for event in items.add(char)] + list(items.end("incomplete"))
+    events = [event for char in text for event in items.add(char)] + list(items.end("incomplete", End.CUT))
     told = [(item["type"], item["status"], item.get("arguments"), item.get("content")) for item in items.told()]
     assert [(kind, status, arguments) for kind, status, arguments, _ in told] == [
         ("message", "completed", None),

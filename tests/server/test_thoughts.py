@@ -5,7 +5,7 @@ import openai
 import pytest
 
 from octavo.server.responses_items import TurnItems
-from octavo.server.tools import ChannelReader
+from octavo.server.tools import ChannelReader, End
 from rigs.chat_templates import TEMPLATES
 from rigs.running_server import MODEL, serving
 from rigs.scripted_model import save_scripted_model
@@ -96,7 +96,7 @@ def test_pieces_of_any_size_make_the_same_items(size):
     text = "".join(ANSWER)
     items = TurnItems(ChannelReader())
     events = [event for at in range(0, len(text), size) for event in items.add(text[at : at + size])]
-    events += items.end("completed")
+    events += items.end("completed", End.OWN)
     told = [
         (one["type"], one["arguments"] if "arguments" in one else one["content"][0]["text"]) for one in items.told()
     ]

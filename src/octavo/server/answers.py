@@ -11,6 +11,7 @@ from octavo.server.answer_bodies import PromptTokensDetails, Usage
 from octavo.server.errors import ApiError, shutting_down
 from octavo.server.generation import Gathered, Generation, Piece
 from octavo.server.prompts import PreparedPrompt
+from octavo.server.tools import End
 
 
 class AnswerWriter(Protocol):
@@ -72,6 +73,13 @@ def end_told(choice: Gathered | RequestOutput) -> tuple[str | None, int | str | 
     if choice.finish_reason is FinishReason.DEAD_END:
         return "error", choice.error
     return choice.finish_reason, choice.stop_reason
+
+
+def how_ended(choice: Gathered | RequestOutput) -> End:
+    """How a choice ended, for who reads calls in its text."""
+    if choice.finish_reason is not FinishReason.STOP:
+        return End.CUT
+    return End.STOPPED if isinstance(choice.stop_reason, str) else End.OWN
 
 
 def failed(error: str | None) -> ApiError:

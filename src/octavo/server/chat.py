@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from octavo.engine import FinishReason, RequestOutput
 from octavo.server.answer_bodies import ChatChoice, ChatCompletion, ChatText, FunctionCall, ToolCallPiece, Usage, encode
-from octavo.server.answers import end_told, new_request_id, now_s
+from octavo.server.answers import end_told, how_ended, new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
 from octavo.server.logprobs import TokenNamer, chat_logprobs, prompt_logprobs
 from octavo.server.prompts import PreparedPrompt
@@ -42,7 +42,8 @@ class ChatWriter:
         self._readers: list[AnswerReader] = []
         """Per choice, if an answer may hold thoughts or calls."""
         if structure.make_reader is not None:
-            self._readers = [structure.make_reader() for _ in range(self.params.n)]
+            waits = not request.stream or bool(self.params.stop)  # what a stream has told cannot be taken back
+            self._readers = [structure.make_reader(waits) for _ in range(self.params.n)]
 
     def whole(self, choices: Sequence[Sequence[Gathered]], usage: Usage) -> bytes:
         """The answer, by prompt and choice."""
@@ -95,7 +96,7 @@ class ChatWriter:
         reason, stop_reason = end_told(choice)
         told = ChatChoice(
             index=index,
-            message=self._text(index, "".join(choice.text)),
+            message=self._text(index, choice),
             logprobs=chat_logprobs(choice.logprobs, self._name) if self._request.logprobs else None,
             finish_reason=self._finish_reason(index, reason),
             stop_reason=stop_reason,
@@ -108,7 +109,7 @@ class ChatWriter:
         if not self._readers:
             return ChatText(content=output.text or UNSET)
         reader = self._readers[output.index]
-        reads = [reader.push(output.text), *([reader.flush()] if output.is_finished else [])]
+        reads = [reader.push(output.text), *([reader.flush(how_ended(output))] if output.is_finished else [])]
         calls = [_as_tool_call(call, in_stream=True) for read in reads for call in read.calls]
         return ChatText(
             content="".join(read.said for read in reads) or UNSET,
@@ -116,11 +117,12 @@ class ChatWriter:
             tool_calls=calls or UNSET,
         )
 
-    def _text(self, index: int, text: str) -> ChatText:
+    def _text(self, index: int, choice: Gathered) -> ChatText:
+        text = "".join(choice.text)
         if not self._readers:
             return ChatText(role=_ROLE, content=text)
         reader = self._readers[index]
-        reads = [reader.push(text), reader.flush()]
+        reads = [reader.push(text), reader.flush(how_ended(choice))]
         said = "".join(read.said for read in reads)
         calls = [_as_tool_call(call, in_stream=False) for call in whole_calls(reads)]
         return ChatText(
@@ -131,8 +133,10 @@ class ChatWriter:
         )
 
     def _finish_reason(self, index: int, reason: str | None) -> str | None:
-        has_called = bool(self._readers) and self._readers[index].num_calls > 0
-        return "tool_calls" if has_called and reason is FinishReason.STOP else reason
+        if not self._readers or reason is not FinishReason.STOP:
+            return reason
+        reader = self._readers[index]
+        return "tool_calls" if reader.num_calls and not reader.ends_within_call else reason
 
     def _message(
         self, kind: Literal["chat.completion", "chat.completion.chunk"], choices: list[ChatChoice]

@@ -5,7 +5,7 @@ from typing import Any
 
 from octavo.engine import FinishReason
 from octavo.server.answer_bodies import Usage, encode
-from octavo.server.answers import new_request_id, now_s
+from octavo.server.answers import how_ended, new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
 from octavo.server.prompts import PreparedPrompt
 from octavo.server.requests import ChatRequest
@@ -36,14 +36,14 @@ class TurnWriter:
         self._model = model
         self._created = now_s()
         self._num_events = 0
-        self._items = TurnItems(None if structure.make_reader is None else structure.make_reader())
+        self._items = TurnItems(None if structure.make_reader is None else structure.make_reader(not request.stream))
         self._told = Gathered()
         """The text that a stream has told so far."""
 
     def whole(self, choices: Sequence[Sequence[Gathered]], usage: Usage) -> bytes:
         """The answer."""
         ((choice,),) = choices
-        for _ in (*self._items.add("".join(choice.text)), *self._items.end(_status(choice))):
+        for _ in (*self._items.add("".join(choice.text)), *self._items.end(_status(choice), how_ended(choice))):
             pass  # nobody follows it
         return encode(self._response(choice, usage))
 
@@ -59,7 +59,7 @@ class TurnWriter:
         self._told.add(output)
         yield from self._events(self._items.add(output.text))
         if output.is_finished:
-            yield from self._events(self._items.end(_status(self._told)))
+            yield from self._events(self._items.end(_status(self._told), how_ended(self._told)))
 
     def closing(self, usage: Usage) -> bytes:
         """The whole answer."""

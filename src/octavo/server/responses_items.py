@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.server.answers import new_request_id
-from octavo.server.tools import AnswerReader, CallPiece, Words
+from octavo.server.tools import AnswerReader, CallPiece, End, Words
 
 Event = tuple[str, dict[str, Any]]
 """Its name, and what it tells."""
@@ -47,13 +47,15 @@ class TurnItems:
         elif text:
             yield from self._take([Words(text=text)])
 
-    def end(self, status: str) -> Iterator[Event]:
+    def end(self, status: str, end: End) -> Iterator[Event]:
         """Ends the answer. It has at least one item, which may be empty."""
+        is_whole = status != "failed"
         if self._reader is not None:
-            yield from self._take(self._reader.flush().parts)
+            yield from self._take(self._reader.flush(end).parts)
+            is_whole &= not (self._reader.ends_within_call and self._items and self._items[-1].call is not None)
         if not self._items:
             yield from self._open(_words())
-        yield from self._close("incomplete" if status == "failed" else status)  # items have no other word for it
+        yield from self._close(status if is_whole else "incomplete")  # items have no other word for it
 
     def told(self) -> list[dict[str, Any]]:
         """All items, as they are now."""

@@ -29,8 +29,8 @@ class Structure:
     """The form of an answer."""
 
     grammar: Grammar | None = None
-    make_reader: Callable[[], AnswerReader] | None = None
-    """Makes a reader for each choice, if an answer may hold thoughts or calls."""
+    make_reader: Callable[[bool], AnswerReader] | None = None
+    """Makes a reader for each choice, if an answer may hold thoughts or calls. True: it waits for whole calls."""
     shows_special_tokens: bool = False
     """Whether the text must hold special tokens, as they mark calls."""
 
@@ -54,7 +54,7 @@ class StructureReader:
         schemas = {tool.function.name: tool.function.parameters for tool in request.tools or ()}
         return Structure(
             grammar=None if wanted is None else await self._compile(*wanted),
-            make_reader=lambda: make_reader(form, most_calls=most_calls, schemas=schemas),
+            make_reader=lambda waits: make_reader(form, most_calls=most_calls, schemas=schemas, waits=waits),
             shows_special_tokens=self._has_special_markers(form),
         )
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from octavo.server.tools import FORMATS, find_format, make_reader, whole_calls
+from octavo.server.tools import FORMATS, End, find_format, make_reader, whole_calls
 from rigs.chat_templates import TEMPLATES
 
 BY_NAME = {form.name: form for form in FORMATS}
@@ -160,6 +160,60 @@ def test_any_mixture_of_markers(form):
 def test_a_call_that_is_cut_off():
     said, ((name, arguments),), _ = read(BY_NAME["hermes"], ['<tool_call>{"name": "f", "arguments": {"a": "b'])
     assert (said, name, arguments) == ("", "f", '{"a": "b')
+
+
+def read_cut(form, pieces, end, **options):
+    """What is said, the calls, and whether the answer ended within one."""
+    reader = make_reader(form, schemas=SCHEMAS, **{"most_calls": None, **options})
+    reads = [*(reader.push(piece) for piece in pieces), reader.flush(end)]
+    told = [(call.name, call.arguments) for call in whole_calls(reads)]
+    assert len(told) == reader.num_calls or options.get("most_calls")
+    return "".join(read.said for read in reads), told, reader.ends_within_call
+
+
+def is_json(text):
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("end", [End.OWN, End.STOPPED])
+def test_a_reader_that_waits_tells_whole_calls_only(form, end):
+    """What is not whole is said, in the model's own words."""
+    text = write(form, CALLS)
+    for length in range(len(text)):
+        begun = text[:length]
+        said, calls, is_within = read_cut(form, [begun], end, waits=True)
+        assert read_cut(form, list(begun), end, waits=True) == (said, calls, is_within)
+        assert all(is_json(arguments) for _, arguments in calls), begun
+        read = [(name, json.loads(arguments)) for name, arguments in calls]
+        assert read == CALLS[: len(calls)] or form.pairs or (form.has_channels and read[-1][1] == {})
+        assert said == begun or calls or form.has_channels
+        _, told, is_within_told = read_cut(form, list(begun), end)
+        assert is_within_told == is_within
+        assert is_within or told == calls
+        assert all(is_json(arguments) for _, arguments in (told[:-1] if is_within else told))
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_where_there_is_no_room_for_more_a_call_is_told_as_far_as_it_came(form):
+    text = write(form, CALLS)
+    for length in range(len(text)):
+        told = read_cut(form, [text[:length]], End.CUT)
+        assert read_cut(form, list(text[:length]), End.CUT, waits=True) == told
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_a_cut_call_beyond_the_most_is_left_out(form):
+    text = write(form, CALLS)
+    second = text.index("stop.now") + len("stop.now") + 1
+    if form.name in ("hermes", "mistral", "llama"):
+        second = text.index("{", second) + 1  # it is known to be a call
+    for waits in (False, True):
+        said, calls, is_within = read_cut(form, [text[:second]], End.STOPPED, waits=waits, most_calls=1)
+        assert (said.strip(), [name for name, _ in calls], is_within) == ("", ["find"], False)
 
 
 def test_words_after_calls():

@@ -11,7 +11,7 @@ Inside:
 
 from collections.abc import Mapping
 
-from octavo.server.tools.answer_reader import AnswerReader, CallPiece, ReadText, Words, whole_calls
+from octavo.server.tools.answer_reader import AnswerReader, CallPiece, End, ReadText, Words, whole_calls
 from octavo.server.tools.call_reader import CallReader
 from octavo.server.tools.channel_reader import ChannelReader
 from octavo.server.tools.formats import FORMATS, ToolFormat, find_format, shows_tools
@@ -19,13 +19,15 @@ from octavo.server.tools.grammar import answer_rule, calls_rule
 from octavo.server.tools.text_arguments import Schema
 
 __all__ = [
-    "FORMATS", "AnswerReader", "CallPiece", "CallReader", "ChannelReader", "ReadText", "ToolFormat", "Words",
+    "FORMATS", "AnswerReader", "CallPiece", "CallReader", "ChannelReader", "End", "ReadText", "ToolFormat", "Words",
     "answer_rule", "calls_rule", "find_format", "make_reader", "shows_tools", "whole_calls",
 ]  # fmt: skip
 
 
-def make_reader(form: ToolFormat, *, most_calls: int | None, schemas: Mapping[str, Schema]) -> AnswerReader:
+def make_reader(
+    form: ToolFormat, *, most_calls: int | None, schemas: Mapping[str, Schema], waits: bool = False
+) -> AnswerReader:
     """A reader for one choice of an answer in this format."""
     if form.has_channels:
-        return ChannelReader(most_calls=most_calls)
-    return CallReader(form, most_calls=most_calls, schemas=schemas)
+        return ChannelReader(most_calls=most_calls, waits=waits)
+    return CallReader(form, most_calls=most_calls, schemas=schemas, waits=waits)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from secrets import token_hex
 from typing import Protocol
 
@@ -52,17 +53,31 @@ class ReadText:
         return "".join(p.text for p in self.parts if isinstance(p, Words) and p.is_thought is is_thought)
 
 
+class End(Enum):
+    """How an answer ended."""
+
+    OWN = auto()
+    """The model ended it."""
+    STOPPED = auto()
+    """At a stop string of the client's."""
+    CUT = auto()
+    """There was no room for more, or it failed."""
+
+
 class AnswerReader(Protocol):
-    """Reads one choice."""
+    """Reads one choice. One that waits for whole calls tells each of them at once."""
 
     num_calls: int
     """The calls that have been told."""
+    ends_within_call: bool
+    """Whether the answer is over, and its last call is not whole."""
 
     def push(self, text: str) -> ReadText:
         """The new content that is certain."""
 
-    def flush(self) -> ReadText:
-        """The rest, as nothing more will come."""
+    def flush(self, end: End = End.OWN) -> ReadText:
+        """The rest, as nothing more will come. A call that is not whole can be made by nobody: what has not been told
+        of it is said, unless the answer was cut, whose reader sees so from its end."""
 
 
 def whole_calls(reads: Iterable[ReadText]) -> list[CallPiece]:

@@ -5,12 +5,13 @@
     name     [ said ][ opening ][ name ]                 formats with a bare name; some begin each call anew
     object   [ said ][ opening ][ {"name": ...  ]        arguments are told as they come, once the name is known
 
-What looks like a call and turns out to be none is said after all. `StopStrings` holds back the same way, but ends.
+What looks like a call and turns out to be none is said after all. `StopStrings` holds back the same way, but ends. A
+reader that waits holds back each call until it is whole.
 """
 
 from collections.abc import Mapping
 
-from octavo.server.tools.answer_reader import CallPiece, ReadText, new_call_id
+from octavo.server.tools.answer_reader import CallPiece, End, ReadText, new_call_id
 from octavo.server.tools.formats import ToolFormat
 from octavo.server.tools.markers import held_back, split_markers
 from octavo.server.tools.object_scanner import ObjectScanner
@@ -26,10 +27,16 @@ class CallReader:
     """Reads one choice."""
 
     def __init__(
-        self, form: ToolFormat, *, most_calls: int | None = None, schemas: Mapping[str, Schema] | None = None
+        self,
+        form: ToolFormat,
+        *,
+        most_calls: int | None = None,
+        schemas: Mapping[str, Schema] | None = None,
+        waits: bool = False,
     ) -> None:
-        """Per tool, its schemas say which arguments are text, for formats without quotes."""
+        """Per tool, its schemas say which arguments are text, for formats without quotes. `waits`: for whole calls."""
         self._form = form
+        self._waits = waits
         self._schemas = schemas or {}
         ends = [form.call_closing] if form.pairs is not None else split_markers(form.call_closing)
         self._between = (form.closing, form.opening, *map(str.strip, ends))
@@ -37,6 +44,7 @@ class CallReader:
         self._most_calls = most_calls
         self.num_calls = 0
         """The calls that have been told."""
+        self.ends_within_call = False
         self._buffer = ""
         """The text that is not understood yet."""
         self._raw = ""
@@ -58,12 +66,14 @@ class CallReader:
             pass
         return read
 
-    def flush(self) -> ReadText:
+    def flush(self, end: End = End.OWN) -> ReadText:
         """The rest, as nothing more will come."""
         read = ReadText()
-        if self._is_inside:
-            if not (self._has_begun if self._object is not None else self.num_calls):
-                self._say(read, self._raw + (self._object.text if self._object is not None else "") + self._buffer)
+        if self._object is not None:
+            self._end_call(read, self._object, end)
+        elif self._is_inside:
+            if not self.num_calls:
+                self._say(read, self._raw + self._buffer)
         else:
             self._say(read, self._buffer.rstrip() if self.num_calls else self._buffer)
         self._buffer, self._raw, self._object, self._is_inside = "", "", None, False
@@ -148,7 +158,7 @@ class CallReader:
                 return False
         if scanner.text or self._buffer.startswith("{") or isinstance(scanner, PairScanner):
             self._buffer = scanner.push(self._buffer)
-            if scanner.name is not None and scanner.arguments:
+            if self._is_known(scanner) and (scanner.is_whole or not self._waits):
                 self._tell(read, scanner)
             if not scanner.is_whole:
                 return False
@@ -157,6 +167,22 @@ class CallReader:
         self._is_inside = self._has_begun and bool(self._form.closing or not self._form.name_end)
         self._object, self._raw = None, ""
         return True
+
+    def _end_call(self, read: ReadText, scanner: ObjectScanner | PairScanner, end: End) -> None:
+        """The answer has ended within a call."""
+        if end is End.OWN:
+            scanner.end()
+        if self._is_known(scanner) and (scanner.is_whole or end is End.CUT):
+            self._tell(read, scanner)
+        if self._most_calls is not None and self.num_calls + (not self._has_begun) > self._most_calls:
+            return  # it would not be told if it were whole
+        if not self._has_begun:
+            self._say(read, self._raw + scanner.text + self._buffer)
+        self.ends_within_call = not scanner.is_whole
+
+    @staticmethod
+    def _is_known(scanner: ObjectScanner | PairScanner) -> bool:
+        return scanner.name is not None and bool(scanner.arguments)
 
     def _tell(self, read: ReadText, scanner: ObjectScanner | PairScanner) -> None:
         new, self._num_told = scanner.arguments[self._num_told :], len(scanner.arguments)

@@ -10,9 +10,11 @@ end       <|end|> <|call|> <|return|>, or <|start|>, which begins the next heade
 An answer that begins without a header is said as it is: a grammar of the client's own may have it so.
 """
 
+import json
 import re
 
-from octavo.server.tools.answer_reader import CallPiece, ReadText, new_call_id
+from octavo.errors import MALFORMED
+from octavo.server.tools.answer_reader import CallPiece, End, ReadText, new_call_id
 from octavo.server.tools.markers import held_back
 
 _MESSAGE = "<|message|>"
@@ -27,18 +29,21 @@ _FUNCTIONS = "functions."
 class ChannelReader:
     """Reads one choice. What is said to nobody that is known here counts as thought."""
 
-    def __init__(self, *, most_calls: int | None = None) -> None:
-        """Calls beyond the most are left out."""
+    def __init__(self, *, most_calls: int | None = None, waits: bool = False) -> None:
+        """Calls beyond the most are left out. `waits`: for whole calls."""
         self.num_calls = 0
+        self.ends_within_call = False
+        self._waits = waits
         self._most_calls = most_calls
         self._buffer = ""
         self._is_fresh = True
         """Whether nothing has been understood yet."""
         self._is_header = True
         self._is_thought = False
-        self._call: int | None = None
-        """The call whose arguments come."""
-        self._has_arguments = False
+        self._name: str | None = None
+        """Of the call whose arguments come."""
+        self._arguments = ""
+        """Those that have come."""
 
     def push(self, text: str) -> ReadText:
         """The new content that is certain."""
@@ -48,12 +53,12 @@ class ChannelReader:
             pass
         return read
 
-    def flush(self) -> ReadText:
+    def flush(self, end: End = End.OWN) -> ReadText:
         """The rest, as nothing more will come. A header that is cut off says nothing."""
         read = ReadText()
         if self._is_fresh or not self._is_header:
             self._take(read, self._buffer)
-            self._end_message(read)
+            self._end_message(read, end)
         self._buffer = ""
         return read
 
@@ -78,13 +83,12 @@ class ChannelReader:
         channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header)
         is_call = recipient is not None and recipient[1].startswith(_FUNCTIONS)
         self._is_thought = is_call or recipient is not None or (channel is not None and channel[1] == "analysis")
-        self._call, self._has_arguments = None, False
+        self._name, self._arguments = None, ""
         if recipient is None or not is_call or self.num_calls == self._most_calls:
             return
-        self._call = self.num_calls
-        self.num_calls += 1
-        name = recipient[1].removeprefix(_FUNCTIONS)
-        read.parts.append(CallPiece(index=self._call, call_id=new_call_id(), name=name))
+        self._name = recipient[1].removeprefix(_FUNCTIONS)
+        if not self._waits:
+            self._begin_call(read, self._name)
 
     def _read_message(self, read: ReadText) -> bool:
         found = _END.search(self._buffer)
@@ -100,14 +104,39 @@ class ChannelReader:
         return True
 
     def _take(self, read: ReadText, text: str) -> None:
-        if self._call is not None:
-            if text:
-                read.parts.append(CallPiece(index=self._call, arguments=text))
-                self._has_arguments |= not text.isspace()
-        else:
+        if self._name is None:
             read.add(text, is_thought=self._is_thought)
+            return
+        self._arguments += text
+        if text and not self._waits:
+            read.parts.append(CallPiece(index=self.num_calls - 1, arguments=text))
 
-    def _end_message(self, read: ReadText) -> None:
-        if self._call is not None and not self._has_arguments:
-            read.parts.append(CallPiece(index=self._call, arguments="{}"))
-        self._call = None
+    def _end_message(self, read: ReadText, end: End | None = None) -> None:
+        """At a marker, or at the end of the answer."""
+        if self._name is not None:
+            is_whole = end is None or self._has_whole_arguments(end)
+            self.ends_within_call = not is_whole
+            if self._waits:
+                self._tell_at_once(read, self._name, is_call=is_whole or end is End.CUT)
+            if is_whole and not self._arguments.strip():
+                read.parts.append(CallPiece(index=self.num_calls - 1, arguments="{}"))
+        self._name = None
+
+    def _tell_at_once(self, read: ReadText, name: str, *, is_call: bool) -> None:
+        if is_call:
+            self._begin_call(read, name, self._arguments)
+        else:
+            read.add(self._arguments)
+
+    def _begin_call(self, read: ReadText, name: str, arguments: str = "") -> None:
+        read.parts.append(CallPiece(index=self.num_calls, call_id=new_call_id(), name=name, arguments=arguments))
+        self.num_calls += 1
+
+    def _has_whole_arguments(self, end: End) -> bool:
+        """Whether a call is whole that no marker ends, as the model's own end token is none here."""
+        if not self._arguments.strip():
+            return end is End.OWN
+        try:
+            return isinstance(json.loads(self._arguments, strict=False), dict)
+        except MALFORMED:
+            return False

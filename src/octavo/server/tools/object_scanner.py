@@ -48,6 +48,9 @@ class ObjectScanner:
                 return rest
         return ""
 
+    def end(self) -> None:
+        """Nothing more will come: an object without its last brace is none."""
+
     def _take(self, char: str, index: int) -> None:
         if self._string_at is not None:
             self._take_in_string(char, index)

@@ -56,6 +56,12 @@ class PairScanner:
         self.text = self.text[: len(self.text) - len(self._buffer)]
         return self._buffer
 
+    def end(self) -> None:
+        """Nothing more will come. Behind a value, what would close the call may be left out."""
+        if self.name is not None and not self._is_in_text and not self._buffer.strip():
+            self.is_whole, self._buffer = True, ""
+            self.arguments += "}"
+
     def _step(self) -> bool:
         """False: more text is needed, or none."""
         if self._is_in_text:
