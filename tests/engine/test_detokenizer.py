@@ -88,6 +88,18 @@ def test_a_text_that_goes_on_from_another(text, name):
     assert "".join(pieces).startswith(" ")
 
 
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_text_that_goes_on_from_half_a_character(name):
+    """What would complete the character is a replacement character, and nothing behind it is lost."""
+    tokenizer = TOKENIZERS[name]
+    for char in "ß€😀":
+        half, rest = tokenizer.encode(f"x{char}").ids[:-1], tokenizer.encode(f"x{char}").ids[-1:]
+        if not tokenizer.decode(half).endswith(INCOMPLETE):
+            continue  # the character is one token
+        pieces = pieces_of(tokenizer, [*rest, *tokenizer.encode("yz").ids[-2:]], before=half)
+        assert "".join(pieces) == INCOMPLETE + "yz"
+
+
 def test_half_a_character_at_the_end_is_told_as_it_is():
     tokenizer = TOKENIZERS["byte level"]
     ids = tokenizer.encode("x字").ids

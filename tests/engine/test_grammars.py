@@ -5,9 +5,6 @@ import re
 
 import jsonschema
 import pytest
-from tokenizers import Tokenizer, decoders
-from tokenizers.models import BPE
-from transformers import PreTrainedTokenizerFast
 
 from octavo.engine import Engine, EngineConfig, SamplingParams, json_grammar, offload_maker, regex_grammar
 from octavo.engine.grammars import GrammarState
@@ -16,6 +13,7 @@ from octavo.engine.outputs import FinishReason
 from octavo.engine.tiny_models import save_tiny_model
 from octavo.errors import InputError
 from rigs.offload_always import offload_always
+from rigs.spaced_words import save_spaced_words
 
 SCHEMA = {
     "type": "object",
@@ -115,19 +113,7 @@ def test_an_end_token_that_is_text_ends_only_where_the_grammar_may(tmp_path, ign
 def test_a_text_keeps_its_first_space(tmp_path):
     """SentencePiece's decoders drop it, as they take each text for a whole one."""
     save_tiny_model("gemma3", tmp_path)
-    words = [
-        "<unk>",
-        "</s>",
-        *(f"<0x{byte:02X}>" for byte in range(256)),
-        *"abcdefghijklmnopqrstuvwxyz.▁",
-        "▁a",
-        "▁yes",
-    ]
-    tokens = Tokenizer(BPE({word: i for i, word in enumerate(words)}, [], unk_token="<unk>", byte_fallback=True))
-    tokens.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    PreTrainedTokenizerFast(tokenizer_object=tokens, unk_token="<unk>", eos_token="</s>").save_pretrained(tmp_path)
+    save_spaced_words(tmp_path)
     engine = make_engine(tmp_path)
     for pattern in (" yes", " {1,2}[ab]{3}", " ?a", "[ é€]{3}a?"):
         wishes = [guided(engine, regex_grammar(pattern), seed=i, temperature=1.0) for i in range(9)]

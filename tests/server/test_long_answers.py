@@ -73,8 +73,11 @@ def test_a_token_is_named_once(server):
 
     class Tokenizer:
         def decode(self, token_ids):
-            named.extend(token_ids)
+            named.extend(token_ids[1:])
             return tokenizer.decode(token_ids)
+
+        def encode(self, text, *, add_special_tokens):
+            return tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
     name = token_namer(Tokenizer(), as_ids=False)
     assert [name(5), name(6), name(5)] == [tokenizer.decode([5]), tokenizer.decode([6]), tokenizer.decode([5])]

@@ -4,6 +4,7 @@ from .building import plan_for as plan_for
 from .checks import check_before_loading as check_before_loading
 from .compatibility import check_together as check_together
 from .config import EngineConfig as EngineConfig
+from .detokenizer import Detokenizer as Detokenizer
 from .engine import Engine as Engine
 from .event_feed import published_plan as published_plan
 from .grammars import (
@@ -21,7 +22,7 @@ from .outputs import (
     RequestOutput as RequestOutput,
     TokenLogprobs as TokenLogprobs,
 )
-from .request import Choice as Choice, Request as Request
+from .request import Choice as Choice, Request as Request, find_text_before as find_text_before
 from .runner import ModelRunner as ModelRunner
 from .sampling_params import MAX_LOGPROBS as MAX_LOGPROBS, SamplingParams as SamplingParams
 from .scheduler import Chunk as Chunk, Scheduler as Scheduler, SchedulerLimits as SchedulerLimits

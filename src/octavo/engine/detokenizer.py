@@ -40,15 +40,19 @@ class Detokenizer:
         min_tokens: int = 0,
         skip_special_tokens: bool = True,
     ) -> None:
-        """`before`: whole characters that the text goes on from, so that its first token keeps its space."""
+        """`before`: what the text goes on from, so that its first token keeps its space. Not of use is what ends in
+        half a character: nobody knows how many replacement characters will have stood for it."""
         self._decoder = decoder
         self._stop = StopStrings(stop) if stop else None
         self._min_tokens = min_tokens
         self._skip_special_tokens = skip_special_tokens
+        text_before = self._decode(before) if before else ""
+        if text_before.endswith(_INCOMPLETE):
+            before, text_before = (), ""
         self._window = list(before)
         self._num_context = len(before)
         """Tokens of the window that were emitted before the window moved here."""
-        self._num_emitted = len(self._decode(before)) if before else 0
+        self._num_emitted = len(text_before)
         """Characters of the window's text that were emitted or are held back by stop strings."""
         self._num_tokens = 0
 

@@ -25,7 +25,7 @@ from octavo.engine.live_requests import LiveRequests
 from octavo.engine.offload_hooks import OffloadHooks, OffloadStats
 from octavo.engine.outputs import FinishReason, RequestOutput
 from octavo.engine.progress import ProgressWatch
-from octavo.engine.request import Choice, Request
+from octavo.engine.request import Choice, Request, find_text_before
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.scheduler import Chunk, Scheduler, SchedulerLimits
 from octavo.engine.settling import Settling
@@ -172,6 +172,7 @@ class Engine:
             eos_token_ids=self.eos_token_ids,
             max_output_tokens=room if params.max_tokens is None else min(room, params.max_tokens),
             decoder=None if self.tokenizer is None else self.tokenizer.backend_tokenizer,
+            text_before=find_text_before(prompt_token_ids, params),
             arrival_s=self._clock() - self._began_at,
         )
         self._requests.add(request)

@@ -4,7 +4,7 @@ A request begins with one choice. When its prompt is computed, the others are fo
 is scheduled, preempted and ended separately.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -13,6 +13,9 @@ from octavo.engine.detokenizer import Detokenizer, TokenDecoder
 from octavo.engine.outputs import FinishReason, RequestOutput, TokenLogprobs
 from octavo.engine.sampling_params import SamplingParams
 from octavo.engine.sampling_state import SamplingState
+
+_CONTEXT_TOKENS = 8
+"""Of a prompt that a text goes on from: some of them may have no text."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -30,6 +33,8 @@ class Request:
     max_output_tokens: int
     """The most output tokens that `max_tokens` and the longest context allow."""
     decoder: TokenDecoder | None
+    text_before: Sequence[int] = ()
+    """What the texts go on from."""
     arrival_s: float = 0.0
     """Seconds from the engine's start to the request's arrival."""
     choices: list["Choice"] = field(default_factory=list)
@@ -217,13 +222,20 @@ class Choice:
         )
 
 
+def find_text_before(prompt_token_ids: Sequence[int], params: SamplingParams) -> list[int]:
+    """The tokens that a text goes on from."""
+    if params.grammar is not None:
+        return list(params.grammar.before)
+    return [int(token) for token in prompt_token_ids[-_CONTEXT_TOKENS:]] if params.continues_prompt else []
+
+
 def _detokenizer_of(request: Request) -> Detokenizer | None:
     if request.decoder is None:
         return None
     params = request.params
     return Detokenizer(
         request.decoder,
-        before=() if params.grammar is None else params.grammar.before,
+        before=request.text_before,
         stop=params.stop,
         min_tokens=params.min_tokens,
         skip_special_tokens=params.skip_special_tokens,

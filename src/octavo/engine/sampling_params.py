@@ -51,6 +51,9 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     """The same for each prompt token. The prompt is then computed in full, whatever is cached."""
     skip_special_tokens: bool = True
+    continues_prompt: bool = False
+    """Whether the text goes on from the prompt's, rather than being one of its own. Tokenizers of SentencePiece's kind
+    write no space before a text's first word, and one before each later word."""
     grammar: Grammar | None = None
     """The form of the text, made by the engine's `grammars.compile`. The text ends where nothing may follow."""
 

@@ -5,8 +5,17 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from octavo.engine import FinishReason, RequestOutput
-from octavo.server.answer_bodies import ChatChoice, ChatCompletion, ChatText, FunctionCall, ToolCallPiece, Usage, encode
+from octavo.engine import FinishReason, RequestOutput, TokenLogprobs
+from octavo.server.answer_bodies import (
+    ChatChoice,
+    ChatCompletion,
+    ChatLogprobs,
+    ChatText,
+    FunctionCall,
+    ToolCallPiece,
+    Usage,
+    encode,
+)
 from octavo.server.answers import end_told, how_ended, new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
 from octavo.server.logprobs import TokenNamer, chat_logprobs, prompt_logprobs
@@ -41,6 +50,9 @@ class ChatWriter:
         self._name = name_token
         self._readers: list[AnswerReader] = []
         """Per choice, if an answer may hold thoughts or calls."""
+        goes_on = self.params.continues_prompt or self.params.grammar is not None
+        self._fresh = set[int]() if goes_on else set(range(self.params.n))
+        """Choices whose next token is the first of a text of its own."""
         if structure.make_reader is not None:
             waits = not request.stream or bool(self.params.stop)  # what a stream has told cannot be taken back
             self._readers = [structure.make_reader(waits) for _ in range(self.params.n)]
@@ -78,7 +90,7 @@ class ChatWriter:
         choice = ChatChoice(
             index=output.index,
             delta=delta,
-            logprobs=chat_logprobs(output.logprobs or (), self._name) if request.logprobs else None,
+            logprobs=self._logprobs(output.index, output.logprobs or ()),
             finish_reason=self._finish_reason(output.index, reason),
             stop_reason=stop_reason,
         )
@@ -97,13 +109,21 @@ class ChatWriter:
         told = ChatChoice(
             index=index,
             message=self._text(index, choice),
-            logprobs=chat_logprobs(choice.logprobs, self._name) if self._request.logprobs else None,
+            logprobs=self._logprobs(index, choice.logprobs),
             finish_reason=self._finish_reason(index, reason),
             stop_reason=stop_reason,
         )
         if self._request.return_token_ids:
             told.token_ids = choice.token_ids
         return told
+
+    def _logprobs(self, index: int, tokens: Sequence[TokenLogprobs]) -> ChatLogprobs | None:
+        if not self._request.logprobs:
+            return None
+        is_first = index in self._fresh
+        if tokens:
+            self._fresh.discard(index)
+        return chat_logprobs(tokens, self._name, is_first=is_first)
 
     def _delta(self, output: RequestOutput) -> ChatText:
         if not self._readers:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
-from octavo.engine import FastTokenizer, RequestOutput, TokenLogprobs
+from octavo.engine import FastTokenizer, RequestOutput, TokenLogprobs, find_text_before
 from octavo.server.answer_bodies import Completion, CompletionChoice, CompletionLogprobs, Usage, encode
 from octavo.server.answers import end_told, new_request_id, now_s
 from octavo.server.generation import Gathered, Piece
@@ -13,6 +13,7 @@ from octavo.server.prompts import PreparedPrompt
 from octavo.server.requests import CompletionRequest
 from octavo.server.sampling import completion_params
 from octavo.server.structure import Structure
+from octavo.server.text_offsets import TextOffsets, prompt_offsets
 
 
 class CompletionWriter:
@@ -38,8 +39,8 @@ class CompletionWriter:
         self._created = now_s()
         self._tokenizer = tokenizer
         self._name = name_token
-        self._offsets: dict[int, int] = {}
-        """Per choice: the offset in its text of the stream's next token, for log-probabilities."""
+        self._offsets: dict[int, TextOffsets] = {}
+        """Per choice: where a stream's next token begins in its text."""
 
     def whole(self, choices: Sequence[Sequence[Gathered]], usage: Usage) -> bytes:
         """The answer, by prompt and choice."""
@@ -70,7 +71,7 @@ class CompletionWriter:
         wants_tokens = self._request.return_token_ids or self._request.logprobs is not None
         if not (output.text or output.is_finished or (wants_tokens and output.token_ids)):
             return
-        yield self._chunk([self._piece_choice(self._number(piece.prompt_index, output.index), output)])
+        yield self._chunk([self._piece_choice(piece.prompt_index, output)])
 
     def closing(self, usage: Usage) -> bytes:
         """The numbers at the end of a stream."""
@@ -96,14 +97,27 @@ class CompletionWriter:
     def _logprobs(self, prompt: PreparedPrompt, choice: Gathered) -> CompletionLogprobs | None:
         if self._request.logprobs is None:
             return None
-        tokens: list[TokenLogprobs | int] = [*choice.logprobs]
+        tokens: list[TokenLogprobs | int] = []
+        begins: list[int] = []
+        text = self._prompt_text(prompt) if self._request.echo else ""
         if self._request.echo:
             known = choice.prompt_logprobs or ()
-            of_prompt = [token or prompt.token_ids[index] for index, token in enumerate(known)]
-            tokens = [*of_prompt, *tokens]
-        return completion_logprobs(tokens, self._name)
+            tokens = [token or prompt.token_ids[index] for index, token in enumerate(known)]
+            begins = prompt_offsets(self._tokenizer, prompt.token_ids[: len(known)], text)
+        offsets = self._offsets_of(prompt, start=len(text))
+        begins += [offsets.add(token.token_id) for token in choice.logprobs]
+        return completion_logprobs([*tokens, *choice.logprobs], self._name, begins)
 
-    def _piece_choice(self, number: int, output: RequestOutput) -> CompletionChoice:
+    def _offsets_of(self, prompt: PreparedPrompt, *, start: int = 0) -> TextOffsets:
+        return TextOffsets(
+            self._tokenizer,
+            before=find_text_before(prompt.token_ids, self.params),
+            skip_special_tokens=self.params.skip_special_tokens,
+            start=start,
+        )
+
+    def _piece_choice(self, prompt_index: int, output: RequestOutput) -> CompletionChoice:
+        number = self._number(prompt_index, output.index)
         reason, stop_reason = end_told(output)
         told = CompletionChoice(
             index=number,
@@ -113,9 +127,10 @@ class CompletionWriter:
             stop_reason=stop_reason,
         )
         if self._request.logprobs is not None:
-            offset = self._offsets.get(number, 0)
-            told.logprobs = completion_logprobs(output.logprobs or (), self._name, offset=offset)
-            self._offsets[number] = offset + sum(map(len, told.logprobs.tokens))
+            if number not in self._offsets:
+                self._offsets[number] = self._offsets_of(self.prompts[prompt_index])
+            begins = [self._offsets[number].add(token.token_id) for token in output.logprobs or ()]
+            told.logprobs = completion_logprobs(output.logprobs or (), self._name, begins)
         if self._request.return_token_ids:
             told.token_ids = output.token_ids
         return told

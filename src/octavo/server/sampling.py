@@ -23,7 +23,7 @@ def completion_params(request: CompletionRequest, structure: Structure) -> Sampl
     max_tokens = _COMPLETION_TOKENS if request.max_tokens is None else request.max_tokens
     if max_tokens == 0 and not request.echo:
         raise bad_request("max_tokens must be 1 or more, or 0 with echo", param="max_tokens")
-    return SamplingParams(max_tokens=max_tokens, logprobs=request.logprobs, **wishes)
+    return SamplingParams(max_tokens=max_tokens, logprobs=request.logprobs, continues_prompt=True, **wishes)
 
 
 def chat_params(request: ChatRequest, structure: Structure) -> SamplingParams:
@@ -33,8 +33,12 @@ def chat_params(request: ChatRequest, structure: Structure) -> SamplingParams:
         raise bad_request(f"{name} must be 1 or more, not {max_tokens}", param=name)
     if request.top_logprobs is not None and not 0 <= request.top_logprobs <= MAX_LOGPROBS:
         raise bad_request(f"top_logprobs must be from 0 to {MAX_LOGPROBS}", param="top_logprobs")
-    logprobs = (request.top_logprobs or 0) if request.logprobs else None
-    return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **_common_wishes(request, structure))
+    return SamplingParams(
+        max_tokens=max_tokens,
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        continues_prompt=bool(request.continue_final_message),
+        **_common_wishes(request, structure),
+    )
 
 
 def _common_wishes(request: CompletionRequest | ChatRequest, structure: Structure) -> dict[str, Any]:
