@@ -3,6 +3,7 @@
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Literal
 
 import jsonschema
 import openai
@@ -229,6 +230,9 @@ for _ in range(60):
         (schema({"$ref": "#/$defs/none"}), "response_format"),
         (schema({"$ref": "https://example.org/a"}), "response_format"),
         (schema({"type": "array", "uniqueItems": True}), "response_format"),
+        (schema({"oneOf": [{"type": "integer"}, {"type": "number"}]}), "response_format"),
+        ({"structured_outputs": {"json": {"oneOf": [{"const": "a"}, {"type": "string"}]}}}, "structured_outputs"),
+        ({"structured_outputs": {"json": {"oneOf": [{}] * 9000}}}, "structured_outputs"),
         (schema({"enum": ["x" * 100_000]}), "response_format"),
         (schema({"type": "string", "pattern": "(" * 3000}), "response_format"),
         (schema({"type": "string", "pattern": "^(a|b){3000}[^x]{3000}$", "format": "odd"}), "response_format"),
@@ -270,6 +274,28 @@ def test_deep_and_recursive_schemas_are_taken(official):
     for taken in (DEEP, tree):
         (choice,) = chat(official, **schema(taken), max_completion_tokens=8).choices
         assert choice.finish_reason in ("length", "stop")
+
+
+class Cat(pydantic.BaseModel, extra="forbid"):
+    kind: Literal["cat"] = "cat"
+    lives: Literal[9] | None = None
+
+
+class Dog(pydantic.BaseModel, extra="forbid"):
+    kind: Literal["dog"] = "dog"
+
+
+class Pet(pydantic.BaseModel, extra="forbid"):
+    pet: Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_answer_fits_one_branch(official, seed):
+    """Though neither class requires its tag."""
+    wanted = {"structured_outputs": {"json": Pet.model_json_schema()}}
+    (choice,) = chat(official, extra_body=wanted, temperature=1.0, seed=seed).choices
+    assert choice.finish_reason == "stop"
+    jsonschema.validate(json.loads(choice.message.content), Pet.model_json_schema())
 
 
 def test_others_are_served_while_a_large_grammar_is_compiled(server, official):

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from octavo.engine import FastTokenizer, Grammar, GrammarCompiler, find_added_token, json_grammar, regex_grammar
 from octavo.errors import InputError
@@ -18,6 +19,7 @@ from octavo.server.threads import PatientCalls
 from octavo.server.tools import AnswerReader, ToolFormat, answer_rule, calls_rule, find_format, make_reader, shows_tools
 from octavo.settings import shown
 
+_T = TypeVar("_T")
 _PATIENCE_S = 30.0
 """How long a grammar may be compiled; large ones take a second or two."""
 _MOST_CHOICES = 1 << 14
@@ -134,10 +136,18 @@ def _answer_rule(request: CompletionRequest | ChatRequest) -> tuple[str, str] | 
             raise bad_request(
                 "structured_outputs do not go with tools; use response_format", param="structured_outputs"
             )
-        return "structured_outputs", _structured(request.structured_outputs)
+        return _naming("structured_outputs", _structured, request.structured_outputs)
     if request.response_format is None or request.response_format.type == "text":
         return None
-    return "response_format", _formatted(request.response_format)
+    return _naming("response_format", _formatted, request.response_format)
+
+
+def _naming(param: str, write: Callable[[_T], str], wanted: _T) -> tuple[str, str]:
+    """A field, and the grammar's text that it asks for."""
+    try:
+        return param, write(wanted)
+    except InputError as error:
+        raise bad_request(str(error), param=param) from None
 
 
 def _formatted(wanted: ResponseFormat) -> str:
