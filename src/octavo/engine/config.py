@@ -11,6 +11,7 @@ from octavo.recording import RECORDING_BYTES
 from octavo.settings import Count, Settings, Size
 
 DEFAULT_DEVICE_MEMORY_BYTES = 2 << 30
+DEFAULT_ATTENTION_BLOCK_SIZE = 16
 _Share = Annotated[str, Meta(pattern=r"^(?!0(\.0+)?%)(100|[1-9]?[0-9](\.[0-9]+)?)%$")]
 _PoolSize = Annotated[Count | _Share, Meta(description="a size such as 8GiB, or a share of what is free such as 80%")]
 
@@ -36,7 +37,7 @@ class EngineConfig(Settings, frozen=True, kw_only=True):
     """The most sequences that run at once."""
     max_waiting: Count = 1024
     """The most requests that wait; more are refused with 429."""
-    attention_block_size: Count = 16
+    attention_block_size: Count = DEFAULT_ATTENTION_BLOCK_SIZE
     """Tokens of a block of attention."""
     state_block_size: Count | None = None
     """Tokens between two boundaries of recurrent state; by default a multiple of the model's own chunk."""
