@@ -145,6 +145,12 @@ def test_words_around_calls_are_messages():
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
         ({"tools": [{"type": "function"}]}, "tools[0]"),
+        ({"tools": [TOOLS[0], {"type": "function", "name": "a b"}]}, "tools[1].name"),
+        ({"tools": [{**TOOLS[1], "parameters": {"type": "array"}}]}, "tools[0].parameters.type"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+        ({"text": {"format": {"type": "json_schema", "schema": {"type": "objekt"}}}}, "text.format"),
+        ({"input": [{"role": "user", "content": [{"type": "input_text", "text": "a" * 100_000}]}]}, "input"),
         ({"tools": TOOLS, "tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
@@ -158,7 +164,7 @@ def test_words_around_calls_are_messages():
         ({"max_output_tokens": 1_000_000}, "max_output_tokens"),
         ({"model": "other"}, "model"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_what_is_refused(server, body, param):
     with server.client() as client:

@@ -171,12 +171,11 @@ def _as_template_sees(message: ChatMessage, index: int, form: ToolFormat | None)
     parts = message.content
     if isinstance(parts, list):
         for part in parts:
-            if part.type != "text" or part.text is None:
-                raise bad_request(
-                    f"only text is served, not {shown(part.type)}",
-                    param=f"messages[{index}].content",
-                    code="unsupported",
-                )
+            at = f"messages[{index}].content"
+            if part.type != "text":
+                raise bad_request(f"only text is served, not {shown(part.type)}", param=at, code="unsupported")
+            if part.text is None:
+                raise bad_request("a part of type text has its words as text", param=at)
         parts = "\n".join(part.text or "" for part in parts)
     wants_text = form is not None and form.wants_text
     seen: dict[str, Any] = {"role": message.role, "content": parts or ""}

@@ -22,6 +22,8 @@ CacheRetention = Literal["in_memory", "in-memory", "24h"]
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 _T = TypeVar("_T")
+_OTHER_TYPES = ("string", "number", "integer", "boolean", "array", "null")
+"""What JSON knows besides objects."""
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_.:/-]{1,128}")
 
 
@@ -194,7 +196,12 @@ class NamedTool(msgspec.Struct, kw_only=True):
     """The tool that must be called."""
 
     type: str
-    function: FunctionName
+    function: FunctionName | None = None
+
+    @property
+    def name(self) -> str:
+        """The tool's; empty if none is named."""
+        return "" if self.function is None else self.function.name
 
 
 class ChatRequest(_GenerationRequest, kw_only=True):
@@ -253,9 +260,14 @@ def _check_tools(tools: Sequence[Tool], choice: str | NamedTool | None) -> None:
         if tool.function.name in names:
             raise bad_request(f"two tools are named {shown(tool.function.name)}", param=at)
         names.add(tool.function.name)
-    if isinstance(choice, NamedTool):
-        if choice.function.name not in names:
-            raise bad_request(f"no tool is named {shown(choice.function.name)}", param="tool_choice")
+        if (kind := (tool.function.parameters or {}).get("type")) in _OTHER_TYPES:
+            raise bad_request(
+                f"a tool is called with an object, not with {shown(kind)}: give parameters of type object",
+                param=f"tools[{index}].function.parameters.type",
+            )
+    if isinstance(choice, NamedTool) and choice.function is not None:
+        if choice.name not in names:
+            raise bad_request(f"no tool is named {shown(choice.name)}", param="tool_choice")
     elif choice not in (None, "none", "auto", "required"):
         raise bad_request("tool_choice must be none, auto, required, or name a function", param="tool_choice")
     elif choice == "required" and not names:

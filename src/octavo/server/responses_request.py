@@ -3,11 +3,14 @@
 Nothing is kept between requests, so what needs an earlier one, or a later look, is refused by name.
 """
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from octavo.server.errors import bad_request
+from octavo.server.errors import ApiError, bad_request
 from octavo.server.requests import (
     CacheRetention,
     CalledFunction,
@@ -28,6 +31,12 @@ from octavo.settings import shown
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
 _SYSTEM = "system"
 _ASSISTANT = "assistant"
+_OWN_NAMES = (
+    (re.compile(r"messages.*|prompt$"), "input"),
+    (re.compile(r"response_format(\.json_schema)?"), "text.format"),
+    (re.compile(r"(tools\[\d+\])\.function"), r"\1"),
+)
+"""Fields of a conversation, and what the body calls them."""
 
 
 class InputItem(msgspec.Struct, kw_only=True):
@@ -158,6 +167,18 @@ class TurnRequest(msgspec.Struct, kw_only=True):
             return ResponseFormat(type=wanted.type)
         schema = JsonSchema(name=wanted.name, schema_=wanted.schema_, strict=wanted.strict)
         return ResponseFormat(type=wanted.type, json_schema=schema)
+
+
+@contextmanager
+def in_own_names() -> Iterator[None]:
+    """Whatever is wrong with the conversation is told of the body, which is all that its client knows."""
+    try:
+        yield
+    except ApiError as error:
+        for pattern, name in _OWN_NAMES:
+            if error.param is not None and (found := pattern.match(error.param)):
+                error.param = found.expand(name) + error.param[found.end() :]
+        raise
 
 
 def _add_items(messages: list[ChatMessage], items: list[InputItem]) -> None:

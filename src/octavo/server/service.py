@@ -24,7 +24,7 @@ from octavo.server.offload_view import ReadOffload, Seen
 from octavo.server.prompts import PreparedPrompt, PromptReader, has_effort
 from octavo.server.requests import ChatRequest, CompletionRequest, decode
 from octavo.server.responses import TurnWriter
-from octavo.server.responses_request import TurnRequest
+from octavo.server.responses_request import TurnRequest, in_own_names
 from octavo.server.structure import StructureReader
 from octavo.server.threads import PatientCalls
 from octavo.settings import shown
@@ -101,9 +101,10 @@ class Service:
         """A body of `/v1/responses`, checked, and the writer of its answer."""
         request = decode(body, _TURN)
         chat = request.as_chat()
-        self._check(chat)
-        prompt = await self._chat_prompt(chat)
-        structure = await self._structures.read(chat)
+        with in_own_names():
+            self._check(chat)
+            prompt = await self._chat_prompt(chat)
+            structure = await self._structures.read(chat)
         return request, TurnWriter(request, chat, [prompt], structure, model=self.config.model_name)
 
     def find_ignored(self, body: bytearray, request: CompletionRequest | ChatRequest | TurnRequest) -> list[str]:

@@ -100,7 +100,7 @@ class StructureReader:
             return param, f"start: answer | calls\n{answer_rule(form, text, self._terminal)}\n{rules}"
         is_parallel = choice == "required" and request.parallel_tool_calls is not False
         if not isinstance(choice, str):
-            schemas = {choice.function.name: schemas[choice.function.name]}
+            schemas = {choice.name: schemas[choice.name]}
         return "tools", f"start: calls\n{calls_rule(form, schemas, self._terminal, is_parallel=is_parallel)}"
 
     def _terminal(self, marker: str) -> str:
