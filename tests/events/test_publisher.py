@@ -76,6 +76,8 @@ def test_a_publisher_binds_the_port_that_it_is_given():
         {"close_timeout_s": -1.0},
         {"close_timeout_s": float("nan")},
         {"hwm": 1 << 31},
+        {"data_parallel_rank": 1 << 16},
+        {"data_parallel_rank": 1 << 64},
     ],
 )
 def test_impossible_configurations(values):

@@ -13,6 +13,8 @@ from octavo.settings import Count, Settings
 NotNegative = Annotated[int, Meta(ge=0)]
 _MOST_HWM = (1 << 31) - 1
 """ZMQ's own bound of this number."""
+_MOST_RANK = (1 << 16) - 1
+"""It is added to a port. A number that no message can hold would leave a publisher that tells nothing."""
 
 
 class PublisherConfig(Settings, frozen=True, kw_only=True):
@@ -28,7 +30,7 @@ class PublisherConfig(Settings, frozen=True, kw_only=True):
     """Other machines may read the events without keys. Events contain the prompts."""
     topic: str = ""
     """What each message begins with; subscribers choose by it."""
-    data_parallel_rank: NotNegative = 0
+    data_parallel_rank: Annotated[int, Meta(ge=0, le=_MOST_RANK)] = 0
     """The number of this engine among replicas: it is added to the ports, and set in batches that name no rank."""
     bind: bool = True
     """Whether this end binds the endpoint; else it connects to a subscriber that does. The replay endpoint is always
