@@ -87,6 +87,11 @@ def test_a_tag_becomes_required():
     assert [branch["required"] for branch in around["oneOf"]] == [["kind"], ["kind"]]
 
 
+def test_what_is_no_list_of_names_is_left_to_the_compiler():
+    schema = {"oneOf": [tagged("a") | {"required": "size"}, tagged("b")]}
+    assert settle_one_of(schema, is_strict=True)["oneOf"][0] == schema["oneOf"][0]
+
+
 def test_what_only_looks_like_a_schema_is_left_alone():
     schema = item(properties={"oneOf": {"const": {"oneOf": [True, True]}}, "a": {"enum": [{"oneOf": [{}, {}]}]}})
     assert settle_one_of(schema, is_strict=True) == schema

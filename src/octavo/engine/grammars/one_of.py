@@ -89,7 +89,7 @@ class _Settler:
             )
         return [
             {**branch, "required": [*branch.get("required", ()), tag]}
-            if index in tagged and tag not in _required(facts[index])
+            if index in tagged and tag not in _required(facts[index]) and isinstance(branch.get("required", []), list)
             else branch
             for index, branch in enumerate(branches)
         ]
