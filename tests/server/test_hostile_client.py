@@ -325,6 +325,20 @@ def test_pipelined_requests_are_answered_in_order_and_garbage_ends_them(small_se
     assert statuses == [200, 200, 200, 400]
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_empty_line_before_a_request_is_skipped(small_server, is_late):
+    """Some clients end a body with one."""
+    last = HEALTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    with connect(small_server) as connection:
+        connection.sendall(b"\r\n" + posted(COMPLETION) + b"\r\n")
+        if is_late:
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        connection.sendall(b"\r\n" + last)
+        answer = read_all(connection)
+    assert answer.count(b"HTTP/1.1 200") == 2 - is_late
+    assert b"400" not in answer.partition(b"\r\n")[0]
+
+
 @pytest.mark.parametrize("method", [b"HEAD", b"OPTIONS"])
 def test_what_has_no_body_ends_on_every_path(small_server, method):
     """So that the next request on the connection is answered."""

@@ -148,11 +148,14 @@ class Connection(H11Protocol):
 
 
 class _FewChunks(h11.Connection):
-    """Refuses a body in too many chunks."""
+    """Refuses a body in too many chunks, and skips empty lines before a request: some clients end a body with one
+    (RFC 9112, 2.2)."""
 
     _num_chunks = 0
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        while self.their_state is h11.IDLE and self.trailing_data[0].startswith(b"\r\n"):
+            self._receive_buffer.maybe_extract_at_most(2)
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._num_chunks = 0
