@@ -29,7 +29,9 @@ A flag that takes a list may be given several times; within one flag or variable
 
 `octavo config check serve.yaml` says what is wrong with a file; `octavo config show --config serve.yaml` shows what is
 in force and where each value comes from. Sizes are written like 8GiB, numbers of tokens like 32k. A flag or a variable
-that is a time may have a unit (`30s`, `2m`); in a file the key names it.
+that is a time may have a unit (`30s`, `2m`); in a file the key names it. A text
+means the same in all three: `hash_seed: 0123` needs no quotes. Numbers within lists and maps are decimal, or
+hexadecimal after `0x`: not 8 for 010 and 90 for 1:30, as YAML 1.1 has them.
 
 `--device-memory 80%` gives the cache 80% of what is free on the device once the weights are loaded: of a GPU's memory,
 or of the memory that the system can give without swapping, within a container's limit.

@@ -79,7 +79,8 @@ GOOD = {"path": "/a"}
         (GOOD | {"share": 2}, "house: share must be a number from 0 to 1, not 2"),
         (GOOD | {"colour": "green"}, "house: colour must be one of: red, blue, not 'green'"),
         (GOOD | {"is_open": "yes"}, "house: is_open must be true or false, not 'yes'"),
-        (GOOD | {"name": 3}, "house: name must be text, not 3"),
+        (GOOD | {"name": 3}, "house: name must be text, not 3; put it in quotes"),
+        (GOOD | {"name": [3]}, "house: name must be text, not [3]"),
         (GOOD | {"lamps": {}}, "house: lamps must be a list, not {}"),
         (GOOD | {"lamps": [3]}, "house: lamps[0] must be a mapping, not 3"),
         (GOOD | {"lamps": [{}, {"watts": 101}]}, "house: lamps[1].watts must be a whole number from 1 to 100, not 101"),
@@ -130,7 +131,7 @@ def test_a_secret_stands_in_no_complaint():
     class Door(Settings, frozen=True, kw_only=True):
         key: Secret | None = None
 
-    with pytest.raises(InputError, match=r"^key must be text, not what was given$"):
+    with pytest.raises(InputError, match=r"^key must be text, not what was given; put it in quotes$"):
         Door.from_mapping({"key": 12345})
 
 

@@ -94,6 +94,48 @@ def test_a_mistake_in_a_file_is_one_sentence(octavo, tmp_path, text, complaint):
     assert complaint in ran.err
 
 
+ODD_TEXTS = "010 08 0 1:30 1:30.5 0b11 1_000 1_0.5 0o17 0x10 16 +7 1e3 1.5e+3 .5 on no Yes true 2001-01-01 2m 1GiB"
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS.split())
+def test_a_text_in_a_file_means_what_it_means_as_a_flag(tmp_path, text):
+    """Or both refuse it. To YAML, 010 is 8, 1:30 is 90 and no is false."""
+    file = tmp_path / "any.yaml"
+
+    def read(catalogue, flags, from_file):
+        try:
+            return gather(catalogue, flags, {}, from_file)[setting.key].value
+        except InputError as error:
+            return str(error).replace(f"{file}: {setting.key}", "NAME").replace(setting.flag, "NAME")
+
+    for catalogue in CATALOGUES:
+        for setting in catalogue.settings.values():
+            document: object = text
+            for name in reversed(setting.key.split(".")):
+                document = f"{{{name}: {document}}}"
+            file.write_text(str(document))
+            as_flag = read(catalogue, {setting.key: text}, None)
+            assert repr(read(catalogue, {}, file)) == repr(as_flag), setting.key
+
+
+def test_a_seed_and_a_list_in_a_file_are_as_they_were_typed(tmp_path):
+    file = tmp_path / "serve.yaml"
+    file.write_text("{engine: {hash_seed: 0123}, server: {api_key: 0x1F, allowed_host: [10, 0x1F, no]}}")
+    given = gather(SERVE, {}, {}, file)
+    assert given["engine.hash_seed"].value == "0123"
+    assert given["server.api_key"].value == "0x1F"
+    assert given["server.allowed_host"].value == ["10", "0x1F", "no"]
+
+
+def test_numbers_within_a_value_are_decimal(tmp_path):
+    file = tmp_path / "serve.yaml"
+    file.write_text("offload: {memory: 1GiB, blocks_per_chunk: {default: 010, mamba: 0x10}}")
+    assert gather(SERVE, {}, {}, file)["offload.blocks_per_chunk"].value == {"default": 10, "mamba": 16}
+    file.write_text("offload: {memory: 1GiB, blocks_per_chunk: {default: 1:30}}")
+    with pytest.raises(InputError, match=r"blocks_per_chunk.default must be a whole number .*, not '1:30'"):
+        gather(SERVE, {}, {}, file)
+
+
 def test_a_key_that_stands_twice_in_a_value_is_refused():
     setting = next(setting for setting in SERVE.settings.values() if setting.flag == "--blocks-per-chunk")
     with pytest.raises(InputError, match=r"--blocks-per-chunk: .*'mamba' stands twice"):

@@ -13,7 +13,7 @@ from octavo.offload import OffloadConfig
 from octavo.policies import POLICIES
 from octavo.router import RouterConfig, SelectionConfig
 from octavo.server import ServerConfig
-from octavo.settings import read_yaml_file, shown, unknown_name
+from octavo.settings import Written, read_yaml_file, shown, unknown_name, without_texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def catalogue_of(file: Path) -> Catalogue:
 
 
 def _read_sections(file: Path) -> Mapping[object, object]:
-    return read_yaml_file(file, holds="settings, by section")
+    return read_yaml_file(file, holds="settings, by section", as_written=True)
 
 
 def _read_settings_file(file: Path, catalogue: Catalogue) -> Iterator[Given]:
@@ -81,7 +81,7 @@ def _read_section(file: Path, path: str, section: object, catalogue: Catalogue) 
     if section is None:  # a section without keys
         return
     if not isinstance(section, dict):
-        raise InputError(f"{file}: {path} must be keys and values, not {shown(section)}")
+        raise InputError(f"{file}: {path} must be keys and values, not {shown(without_texts(section))}")
     known = list(dict.fromkeys(key.removeprefix(f"{path}.").partition(".")[0] for key in _keys_below(path, catalogue)))
     for name, value in section.items():
         key = f"{path}.{name}"
@@ -90,7 +90,20 @@ def _read_section(file: Path, path: str, section: object, catalogue: Catalogue) 
         if key not in catalogue.settings:
             yield from _read_section(file, key, value, catalogue)
         elif value is not None:
-            yield _checked(catalogue.settings[key], value, f"{file}: {key}")
+            setting = catalogue.settings[key]
+            yield _checked(setting, _as_a_flag(setting, value), f"{file}: {key}")
+
+
+def _as_a_flag(setting: Setting, value: object) -> object:
+    """What stands in a file, so that it means what it would mean as a flag: `hash_seed: 012` is that text, and `16` is
+    no size. Within lists and maps, which a flag has in YAML too, values are YAML's."""
+    match value:
+        case Written():
+            return value.text
+        case list() if setting.is_repeated:
+            return [one.text if isinstance(one, Written) else one for one in value]
+        case _:
+            return without_texts(value)
 
 
 def _keys_below(path: str, catalogue: Catalogue) -> list[str]:

@@ -1,6 +1,5 @@
 """Reads text from a command line, a variable or a file as a setting's value: `2m` for seconds, `32k` for tokens."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, get_args, get_origin
@@ -24,8 +23,6 @@ _READERS: Mapping[str, Callable[[str], float]] = MappingProxyType(
     }
 )
 """The reader for each unit with which a field's name can end."""
-_DECIMAL = re.compile(r"[+-]?[0-9]+")
-_MINUTES = re.compile(r"[+-]?[0-9_]+(:[0-9_.]+)+")
 _PARSED = (inspect.IntType, inspect.FloatType, inspect.DictType, inspect.ListType, inspect.VarTupleType)
 
 
@@ -69,11 +66,9 @@ def _with_members(info: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def _parsed(text: str) -> Any:
-    """Lists and maps are written as in a file. A number is not: there, 010 is 8 and 1:30 is 90."""
+    """Numbers, lists and maps are written as in a file."""
     try:
-        if _DECIMAL.fullmatch(text.strip()):
-            return int(text)
-        return text if not text.strip() or _MINUTES.fullmatch(text.strip()) else load_yaml(text)
+        return load_yaml(text) if text.strip() else text
     except KeyStandsTwiceError as error:
         raise InputError(f"{shown(text)}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError):

@@ -14,7 +14,7 @@ msgspec's errors, for the bodies of requests too.
 """
 
 from octavo.settings.complaints import Complaint, describe, explain
-from octavo.settings.files import KeyStandsTwiceError, load_yaml, read_text_file, read_yaml_file
+from octavo.settings.files import KeyStandsTwiceError, Written, load_yaml, read_text_file, read_yaml_file, without_texts
 from octavo.settings.settings import Settings, joined_settings, texts_of
 from octavo.settings.values import Count, Host, Seconds, SecondsFromZero, Secret, Size, read_path, with_home
 from octavo.settings.words import shown, unknown_name
@@ -29,6 +29,7 @@ __all__ = [
     "Secret",
     "Settings",
     "Size",
+    "Written",
     "describe",
     "explain",
     "joined_settings",
@@ -40,4 +41,5 @@ __all__ = [
     "texts_of",
     "unknown_name",
     "with_home",
+    "without_texts",
 ]

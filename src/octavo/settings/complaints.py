@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -11,6 +12,9 @@ from msgspec import inspect
 
 from octavo.settings.values import DESCRIPTIONS
 from octavo.settings.words import shown, unknown_name
+
+_UNQUOTED = (int, float, date)
+"""What YAML and JSON make of a text without quotes: true is an int, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,9 @@ def explain(
     if "at `key` in" in message:
         return Complaint(key=place.key, sentence=f"the keys of {place.key} must be text")
     value = "what was given" if _is_secret(inspect.type_info(place.kind)) else shown(place.value)
-    return Complaint(key=place.key, sentence=f"{place.key or whole} must be {describe(place.kind)}, not {value}")
+    kind = describe(place.kind)
+    remedy = "; put it in quotes" if kind == "text" and isinstance(place.value, _UNQUOTED) else ""
+    return Complaint(key=place.key, sentence=f"{place.key or whole} must be {kind}, not {value}{remedy}")
 
 
 def describe(kind: Any) -> str:
