@@ -183,6 +183,15 @@ def test_delete_of_a_namespace(octavo, store):
         (["delete", "file:///tmp"], "say which objects: --salt or --namespace"),
         (["gc", "file:///tmp", "--older-than", "week"], "--older-than: "),
         (["gc", "file:///tmp", "--size", "much"], "--size: "),
+        (["ls", "file:///tmp", "--region", "eu-central-1"], "region is for s3://: leave it out"),
+        (["ls", "file:///tmp", "--endpoint", "https://a"], "endpoint is for s3://, az://: leave it out"),
+        (["ls", "file:///tmp", "--ca-file", "/a"], "ca_file is for s3://, gs://, az://: leave it out"),
+        (["ls", "gs://bucket", "--region", "eu-central-1"], "region is for s3://: leave it out"),
+        (["ls", "gs://bucket", "--endpoint", "https://a"], "endpoint is for s3://, az://: leave it out"),
+        (["ls", "redis://127.0.0.1:1", "--region", "a"], "region is for object stores: leave it out"),
+        (["ls", "redis://127.0.0.1:1", "--ca-file", "/a"], "ca_file is for TLS: give rediss://host:port/db"),
+        (["ls", "s3://bucket", "--region", ""], "region must be a region such as eu-central-1, not ''"),
+        (["ls", "s3://bucket", "--endpoint", ""], "endpoint must be https://host:port, not ''"),
     ],
 )
 def test_bad_input(octavo, arguments, says):

@@ -34,7 +34,7 @@ def at_a_store(command: Callable[..., None]) -> Callable[..., None]:
         **own: object,
     ) -> None:
         given = {"endpoint": endpoint, "region": region, "ca_file": ca_file, "key_file": key_file}
-        command(_spec(url, {name: str(value) for name, value in given.items() if value}), **own)
+        command(_spec(url, {name: str(value) for name, value in given.items() if value is not None}), **own)
 
     _, *own_parameters = Signature.from_callable(command, eval_str=True).parameters.values()
     url, *others = Signature.from_callable(at_url, follow_wrapped=False, eval_str=True).parameters.values()

@@ -56,4 +56,7 @@ class SharedConfig(_AnyRemoteConfig, frozen=True, kw_only=True):
             if given:
                 is_for, them = ("is for", "it") if len(given) == 1 else ("are for", "them")
                 raise InputError(f"shared: {' and '.join(given)} {is_for} {owner}: leave {them} out")
-        return spec(spec.config_class(**{name: getattr(self, name) for name in names}))
+        try:
+            return spec(spec.config_class(**{name: getattr(self, name) for name in names}))
+        except InputError as error:
+            raise InputError(f"shared: {error}") from None

@@ -41,9 +41,7 @@ class MooncakeConfig(RemoteConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.segment_bytes and self.segment_bytes < _LEAST_SEGMENT_BYTES:
-            raise InputError(
-                f"{self.what}: segment_size must be 16MiB or more, or left out, not {self.segment_bytes:,}"
-            )
+            raise InputError(f"segment_size must be 16MiB or more, or left out, not {self.segment_bytes:,}")
 
     @property
     def master(self) -> str:
