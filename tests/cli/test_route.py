@@ -8,6 +8,7 @@ import sys
 import httpx
 import pytest
 
+from octavo.events import make_keys
 from rigs.octavo_process import start_octavo
 from rigs.processes import bound
 
@@ -73,6 +74,30 @@ def test_an_engine_that_cannot_be_read_is_named(engine):
     process = start_octavo("route", "--engine", engine, "--port", "0")
     _, errors = process.communicate()
     assert (process.returncode, errors.startswith(f"octavo: engine {engine!r}")) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["route", "select"])
+def test_keys_of_events_that_are_not_there_end_the_start(octavo, tmp_path, option):
+    """Nothing would ever be known of an engine, and only the log would say so, once it is there."""
+    arguments = {
+        "route": ("route", f"http://127.0.0.1:9,keys={tmp_path}/keys", "--port", "0"),
+        "select": ("select", "--kv-events-keys", f"{tmp_path}/keys", "--port", "0"),
+    }[option]
+    ran = octavo(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{tmp_path}/keys/subscriber.key_secret is not a key file: make keys with `octavo events keys" in ran.err
+    make_keys(tmp_path / "keys")
+    (tmp_path / "keys" / "publisher.key").unlink()
+    assert octavo(*arguments).code == 2
+
+
+def test_a_fleet_of_engines_with_keys(tmp_path):
+    make_keys(tmp_path / "keys")
+    process = start_octavo("route", f"http://127.0.0.1:9,keys={tmp_path}/keys", "--port", "0")
+    assert process.stdout.readline().startswith("Routing to 1 engine: ")
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 0
 
 
 def test_a_router_without_engines_says_what_it_needs(octavo):

@@ -15,7 +15,7 @@ from .held_blocks import (
     Media as Media,
     Sharing as Sharing,
 )
-from .keys import make_keys as make_keys
+from .keys import check_subscriber as check_subscriber, make_keys as make_keys
 from .messages import (
     MEDIUM_CPU as MEDIUM_CPU,
     MEDIUM_GPU as MEDIUM_GPU,

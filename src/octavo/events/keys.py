@@ -53,6 +53,12 @@ def secure_subscriber(socket: Socket, folder: Path) -> None:
     socket.curve_serverkey = _read(folder / f"{_PUBLISHER}{_PUBLIC}")[0]
 
 
+def check_subscriber(folder: Path) -> None:
+    """Raises InputError where `secure_subscriber` would: a server that reads events later refuses to start."""
+    _read_secret(folder / f"{_SUBSCRIBER}{_SECRET}")
+    _read(folder / f"{_PUBLISHER}{_PUBLIC}")
+
+
 def start_authenticator(context: Context, folder: Path) -> ThreadAuthenticator:
     """Starts the thread that lets in the subscribers of the folder. The caller stops it before it ends the context."""
     known = folder / _KNOWN

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 import httpx
 
 from octavo.errors import InputError
-from octavo.events import SourceConfig, endpoint_of_rank
+from octavo.events import SourceConfig, check_subscriber, endpoint_of_rank
 from octavo.hashing import DEFAULT_ALGORITHM, BlockHasher
 from octavo.settings import read_path
 from octavo.units import find_count
@@ -131,6 +131,14 @@ class EngineAddress:
             replay_endpoint=None if replay is None else self._reachable(replay),
             keys=None if keys is None else read_path(keys),
         )
+
+    def check_keys(self) -> None:
+        """InputError if the keys of its events cannot be read. Only for a start: later it may be that they come."""
+        if "keys" in self.options:
+            try:
+                check_subscriber(read_path(self.options["keys"]))
+            except InputError as error:
+                raise InputError(f"engine {self.name!r}: keys: {error}") from None
 
     def _check_options(self, text: str) -> None:
         """Refuses what would be noticed only when the engine answers."""

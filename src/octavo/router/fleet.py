@@ -69,7 +69,7 @@ class Fleet:
         most_per_engine: int | None = None,
         look_up: LookUp = look_up,
     ) -> None:
-        """`look_up` finds engines that are given by a name."""
+        """`look_up` finds engines that are given by a name. InputError if keys of their events are missing."""
         self.client = client
         self._headers = {} if engine_api_key is None else {"authorization": f"Bearer {engine_api_key}"}
         self.members: dict[str, Member] = {}
@@ -87,6 +87,8 @@ class Fleet:
         self.set_engines(addresses)
         if not self._given:
             raise InputError("a router needs an engine: give its URL with --engine, or a file with --engines-file")
+        for address in self._given:
+            address.check_keys()
 
     @property
     def ready(self) -> list[str]:

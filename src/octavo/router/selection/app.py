@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from octavo.errors import MALFORMED, why_not_read
+from octavo.events import check_subscriber
 from octavo.router.selection.config import SelectionConfig
 from octavo.router.selection.metrics import SelectionMetrics
 from octavo.router.selection.requests import WorkerId
@@ -40,6 +41,8 @@ class SelectionServer(SignalledServer):
     """Serves until it is asked to end."""
 
     def __init__(self, config: SelectionConfig) -> None:
+        if config.kv_events_keys is not None:  # which are read when the first worker comes
+            check_subscriber(config.kv_events_keys)
         self.service = SelectionService(keys=config.kv_events_keys, reservation_timeout_s=config.reservation_timeout_s)
         self.metrics = SelectionMetrics()
         self.admission = Admission(most_requests=config.most_open, most_bytes=config.max_buffered_bytes)
