@@ -15,12 +15,12 @@ from octavo.offload import SharedConfig
 from octavo.stores import Envelopes
 from octavo.testing import tier_driver
 from octavo.tiers import TierContext
-from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, RecordCipher
+from octavo.tiers.disk import DiskConfig, DiskIO, DiskSpec, DiskTier, RecordCipher
 from rigs.objects_suite import PATIENT, ObjectsSuite
 
 DAY_S = 86400
 KEY = bytes([0x5A]) * 32
-NAMED = {"model": "org/kiel"}
+NAMED = {"model": "org/kiel", "dtype": "bfloat16"}
 
 
 @pytest.fixture
@@ -350,6 +350,37 @@ def test_warm_opens_what_is_encrypted(octavo, tmp_path, encrypted):
         assert driver.load(tier_driver.chunks([0, 100])) == frozenset()
     ran = octavo(*encrypted, "--key-file", tmp_path / "store-key")
     assert "0 objects, 0 B copied" in ran.out
+
+
+@pytest.mark.parametrize("disk_key", [None, KEY.hex()])
+def test_what_warm_has_copied_is_described_in_the_folder(octavo, tmp_path, encrypted, disk_key):
+    flags = ["--key-file", tmp_path / "store-key"]
+    if disk_key:
+        (tmp_path / "disk-key").write_text(disk_key)
+        flags += ["--disk-key-file", tmp_path / "disk-key"]
+    assert octavo(*encrypted, *flags).code == 0
+    assert "org/kiel" in octavo("cache", "ls", tmp_path / "disk").out
+    (found,) = json.loads(octavo("cache", "ls", tmp_path / "disk", "--json").out)["namespaces"]
+    assert found["description"]["model"] == "org/kiel"
+    assert found["description"]["encryption"].startswith("key " if disk_key else "none")
+    assert "namespace" not in found["description"]
+
+
+def test_an_engine_after_warm_is_told_no_part_that_a_store_does_not_tell(octavo, tmp_path, encrypted):
+    assert octavo(*encrypted, "--key-file", tmp_path / "store-key").code == 0
+
+    def cold_start(identity, namespace=tier_driver.OTHER_NAMESPACE):
+        spec = DiskSpec(DiskConfig(path=tmp_path / "disk", size_bytes=4 << 20))
+        context = TierContext(
+            namespace=namespace, max_chunk_bytes=tier_driver.MAX_CHUNK_BYTES, identity=NAMED | identity
+        )
+        with closing(spec.build(context)) as tier:
+            return tier.cold_start
+
+    assert cold_start({"hash_seed": "a", "dtype": "float32"}, tier_driver.NAMESPACE) == ""
+    (tmp_path / "disk" / f"namespace-{tier_driver.NAMESPACE.hex()}.json").unlink()
+    assert octavo(*encrypted, "--key-file", tmp_path / "store-key").code == 0
+    assert "dtype was 'bfloat16' and is 'float32'" in cold_start({"hash_seed": "a", "dtype": "float32"})
 
 
 def test_warm_leaves_out_what_others_have_forged(octavo, tmp_path, encrypted):

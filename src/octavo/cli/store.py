@@ -22,6 +22,7 @@ from octavo.cli.output import confirm, write_output
 from octavo.cli.store_address import at_a_store
 from octavo.cli.store_view import aged_amount_of, amount_of, owner_of, total_of
 from octavo.errors import InputError
+from octavo.namespace import NAMESPACE_PART
 from octavo.stores import (
     NOBODY,
     Finding,
@@ -36,7 +37,7 @@ from octavo.stores import (
 )
 from octavo.stores.objects import ObjectsKeeper, Outcome, choose_newest, envelopes_of, warm_disk
 from octavo.tiers import TierContext
-from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, find_cipher
+from octavo.tiers.disk import DiskConfig, DiskIO, DiskTier, describe_copies, find_cipher
 from octavo.units import counted, format_bytes, parse_seconds
 
 app = CommandGroup()
@@ -211,15 +212,20 @@ def warm(
         shares[Outcome.DAMAGED] = total_of(damaged)
         if chosen and not dry_run:
             disk_namespace, envelopes = envelopes_of(keeper, found[0], cipher)
+            whose = keeper.describe(found[0].family, found[0].namespace)
             context = TierContext(
                 namespace=disk_namespace,
                 family=bytes.fromhex(found[0].family),
                 max_chunk_bytes=max(chunk.num_bytes for _, chunks in chosen for chunk in chunks),
+                identity={name: text for name, text in whose.items() if name != NAMESPACE_PART},
             )
+            disk_cipher = find_cipher(disk_key_file, os.environ)
             with (
-                closing(DiskTier(config, context, DiskIO(), find_cipher(disk_key_file, os.environ))) as tier,
+                closing(DiskTier(config, context, DiskIO(), disk_cipher)) as tier,
                 _telling("copied", keeper) as tell,
             ):
+                if whose:
+                    describe_copies(disk, context, disk_cipher)
                 for item, outcome in warm_disk(keeper, chosen, envelopes, tier):
                     shares[outcome].add(item)
                     tell(shares[Outcome.COPIED])

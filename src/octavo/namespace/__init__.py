@@ -11,6 +11,7 @@ from octavo.namespace.identity import (
 )
 from octavo.namespace.restarts import (
     NAMESPACE_PART,
+    PARTIAL,
     brief,
     describe_identity,
     described_namespace,
@@ -26,6 +27,7 @@ __all__ = [
     "FORMAT_VERSION",
     "NAMESPACE_BYTES",
     "NAMESPACE_PART",
+    "PARTIAL",
     "CacheIdentity",
     "WeightStamps",
     "brief",

@@ -22,6 +22,8 @@ LABELS = ("model", "plan")
 """Names by which a person knows an engine. They are not part of the identity, and never a reason for a cold start."""
 NAMESPACE_PART = "namespace"
 """The digest itself, where a description can be read only by those who have a key."""
+PARTIAL = "partial"
+"""Where a description tells some parts only, as that of chunks that were copied from a shared store."""
 _FOR_ALL = (
     *LABELS,
     NAMESPACE_PART,
@@ -138,10 +140,11 @@ def _printable(text: str) -> str:
 
 def _tell(before: dict[str, str], parts: dict[str, str]) -> str:
     """Another version of Octavo may tell other parts: those of either count."""
-    names = [name for name in parts | before if name not in LABELS and before.get(name) != parts.get(name)]
-    told = [f"{name} was {_shown(before, name)} and is {_shown(parts, name)}" for name in names[:_MOST_TOLD]]
+    known = before.keys() & parts.keys() if PARTIAL in before else before.keys() | parts.keys()
+    names = [one for one in parts | before if one in known and one not in LABELS and before.get(one) != parts.get(one)]
+    differ = [f"{name} was {_shown(before, name)} and is {_shown(parts, name)}" for name in names[:_MOST_TOLD]]
     more = [f"{len(names) - _MOST_TOLD} more parts differ"] if len(names) > _MOST_TOLD else []
-    return f"a cold start, as what is there was kept for another identity: {'; '.join(told + more) or 'nothing told'}"
+    return f"a cold start, as what is there was kept for another identity: {'; '.join(differ + more) or 'nothing told'}"
 
 
 def _shown(parts: Mapping[str, str], name: str) -> str:

@@ -16,5 +16,5 @@ from .inspection import (
 from .io import DiskIO as DiskIO, Space as Space
 from .marker import marker_name as marker_name, write_marker as write_marker
 from .segment import segment_name as segment_name
-from .spec import DiskSpec as DiskSpec
+from .spec import DiskSpec as DiskSpec, describe_copies as describe_copies
 from .tier import DiskTier as DiskTier
