@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import FIRST_COMPLETED, wait
 from multiprocessing import active_children
 from pathlib import Path
@@ -166,13 +168,18 @@ def test_conversations(octavo, tmp_path):
     assert result["resumed_share"] > 0.6
 
 
-def test_ctrl_c_shows_what_was_served(octavo, trace, monkeypatch):
+ENDS = pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+
+
+@ENDS
+@pytest.mark.usefixtures("hanging_up")
+def test_a_signal_shows_what_was_served(octavo, trace, monkeypatch, end):
     submit = SimulatedEngine.submit
 
     def submit_and_interrupt(engine, number, asked):
         submit(engine, number, asked)
         if number == 9:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(end)
 
     monkeypatch.setattr(SimulatedEngine, "submit", submit_and_interrupt)
     ran = octavo("simulate", trace, "--model", MODEL)
@@ -198,13 +205,15 @@ def test_a_sweep_without_shared_memory_is_told_with_the_remedy(octavo, trace, mo
     assert "/dev/shm, and it gives none (No space left on device): make room there" in ran.err
 
 
-def test_ctrl_c_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch):
+@ENDS
+@pytest.mark.usefixtures("hanging_up")
+def test_a_signal_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch, end):
     flags = ("simulate", trace, "--model", MODEL, "--device", "1GiB", "--sweep", "memory=1GiB..4GiB:5", "--json")
     whole = {result["configuration"]["memory"]: result for result in json.loads(octavo(*flags).out)["results"]}
 
     def wait_for_one(futures, timeout):
         wait(futures, return_when=FIRST_COMPLETED)
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(end)
 
     monkeypatch.setattr("octavo.cli.simulate_run.wait", wait_for_one)
     ran = octavo(*flags)
@@ -214,14 +223,39 @@ def test_ctrl_c_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch):
     assert all(result == whole[result["configuration"]["memory"]] for result in results if result["is_whole"])
 
 
-def test_ctrl_c_is_no_traceback_while_the_processes_of_a_sweep_start(octavo, trace, monkeypatch):
+@ENDS
+@pytest.mark.usefixtures("hanging_up")
+def test_a_signal_to_all_is_no_traceback_while_the_processes_of_a_sweep_start(octavo, trace, monkeypatch, end):
+    """A terminal sends its own to all, and so do `timeout` and systemd."""
+
     def interrupt_all(*_, **__):
-        send_to_children(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
+        send_to_children(end)
+        signal.raise_signal(end)
 
     monkeypatch.setattr("octavo.cli.simulate_run.wait", interrupt_all)
     ran = octavo("simulate", trace, "--model", MODEL, *SWEEP)
     assert (ran.code, ran.err) in ((0, ""), (130, "octavo: the simulation was interrupted before it had a result\n"))
+
+
+def test_a_sweep_that_is_asked_to_end_leaves_no_process_and_says_nothing_of_its_own(trace):
+    command = ["simulate", trace, "--model", MODEL, *SWEEP, "--json"]
+    program = (
+        "import octavo.cli.simulate_run as module, os, signal, time\n"
+        "def wait(futures, timeout):\n"
+        "    os.killpg(0, signal.SIGTERM)\n"
+        "    time.sleep(60)\n"
+        "module.wait = wait\n"
+        "if __name__ == '__main__':\n"
+        "    from octavo.cli import main\n"
+        "    main()"
+    )
+    started = [sys.executable, "-c", program, *map(str, command)]
+    ran = subprocess.run(started, capture_output=True, text=True, timeout=300, process_group=0, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (
+        130,
+        "",
+        "octavo: the simulation was interrupted before it had a result\n",
+    )
 
 
 def test_ctrl_c_before_the_first_result_is_no_mistake_of_the_command_line(octavo, trace, monkeypatch):

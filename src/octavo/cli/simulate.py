@@ -124,7 +124,7 @@ def simulate(
 ) -> None:
     """Replay a trace of requests through Octavo's own rules, over time and bytes that are models.
 
-    Ctrl-C ends it early and shows what there is.
+    Ctrl-C or SIGTERM ends it early and shows what there is.
     """
     from octavo.sim import read_trace
 

@@ -8,10 +8,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from threading import Thread
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from octavo.cli.simulate_question import Question, config_of
 from octavo.errors import InputError
+from octavo.server import taking_signals
 
 if TYPE_CHECKING:
     from octavo.sim import SimReport, Trace
@@ -24,7 +26,7 @@ _shared: Any = None
 
 
 def ask_all(questions: Sequence[Question], trace: "Trace") -> "list[tuple[Question, SimReport]]":
-    """The results, or those so far if it is interrupted."""
+    """The results, or those so far if it is interrupted, by Ctrl-C or another signal that asks for an end."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -45,7 +47,10 @@ def ask_all(questions: Sequence[Question], trace: "Trace") -> "list[tuple[Questi
         TextColumn("left"),
     )
     console = Console(stderr=True)
-    with Progress(*columns, transient=True, console=console, disable=not console.is_terminal) as progress:
+    with (
+        taking_signals(_interrupt),
+        Progress(*columns, transient=True, console=console, disable=not console.is_terminal) as progress,
+    ):
         if len(questions) == 1:
             task = progress.add_task("requests", total=len(trace.requests))
             report = _ask(questions[0], trace, lambda done: progress.update(task, completed=done))
@@ -55,11 +60,17 @@ def ask_all(questions: Sequence[Question], trace: "Trace") -> "list[tuple[Questi
             return _ask_several(questions, trace, lambda done: progress.update(task, completed=done))
 
 
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 def _ask_several(
     questions: Sequence[Question], trace: "Trace", note_progress: Callable[[int], None]
 ) -> "list[tuple[Question, SimReport]]":
-    workers, shared = _open_workers(len(questions))
+    with _starting_processes():
+        workers, shared = _open_workers(len(questions))
     futures: list[Future[SimReport]] = []
+    is_interrupted = False
     with workers:
         try:
             with _starting_processes():
@@ -68,24 +79,34 @@ def _ask_several(
             while wait(futures, timeout=_LOOK_EVERY_S).not_done:
                 note_progress(sum(shared[:-1]))
         except KeyboardInterrupt:
+            is_interrupted = True
             shared[_STOP] = 1
             workers.shutdown(wait=True, cancel_futures=True)
-    try:
-        reports = [None if future.cancelled() else future.result() for future in futures]
-    except BrokenProcessPool as error:
-        raise InputError(
-            "a process with one of the simulations was killed, as the system does where it lacks memory: ask for "
-            "fewer sizes, or for one at a time"
-        ) from error
+    reports = [_report_of(future, is_interrupted=is_interrupted) for future in futures]
     # After Ctrl-C, some may have no report.
     return [(each, report) for each, report in zip(questions, reports, strict=False) if report and report.num_requests]
 
 
+def _report_of(future: "Future[SimReport]", *, is_interrupted: bool) -> "SimReport | None":
+    """The report of a simulation; None of one that had not begun, or that the same signal has ended: `timeout` and
+    systemd send it to all processes."""
+    try:
+        return None if future.cancelled() else future.result()
+    except BrokenProcessPool as error:
+        if is_interrupted:
+            return None
+        raise InputError(
+            "a process with one of the simulations was killed, as the system does where it lacks memory: ask for "
+            "fewer sizes, or for one at a time"
+        ) from error
+
+
 @contextmanager
 def _starting_processes() -> Iterator[None]:
-    """Ctrl-C in a terminal goes to all processes. Those that are started here never hear it, not even while they import
-    what they need: the command tells them when to stop."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    """Ctrl-C in a terminal goes to all processes, and so does its end. Those that are started here never hear either,
+    not even while they import what they need: the command tells them when to stop. They must hear SIGTERM, with which
+    their executor ends those that are left when one was killed."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
     try:
         yield
     finally:
