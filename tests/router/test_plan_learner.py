@@ -158,6 +158,56 @@ def test_what_cannot_be_learned_from_is_tried_ever_more_rarely(hashed):
     assert learning.take([stored(0, FULL, hashes_of(FULL))]), "what says enough is tried at once"
 
 
+HIGHLY_DIVISIBLE = PublishedGroup(kind="full_attention", block_size=5040)
+LONG = list(range(2 * 5040))
+
+
+def test_a_block_size_with_many_divisors_is_tried_a_part_at_a_time(monkeypatch):
+    """All ways at once would hold up a router's requests for seconds."""
+    num_hashes = []
+
+    class Counted(BlockHasher):
+        def hash_tokens(self, tokens, identity):
+            num_hashes[-1] += len(tokens) // self.hash_block_size
+            return super().hash_tokens(tokens, identity)
+
+    monkeypatch.setattr("octavo.router.plan_learner.BlockHasher", Counted)
+    told = hashes_of(HIGHLY_DIVISIBLE, [*LONG, 1], hash_block_size=3, ahead=1)
+    learning = learner()
+    num_hashes.append(0)
+    assert not learning.take([stored(0, HIGHLY_DIVISIBLE, told, tokens=LONG)])
+    while learning.is_trying:
+        num_hashes.append(0)
+        is_new = learning.go_on()
+    assert is_new
+    assert (learning.plan.plan.hash_block_size, learning.plan.lookahead_tokens) == (3, 1)
+    assert len(num_hashes) > 2
+    assert max(num_hashes) <= 8192 + 5044
+
+
+def test_hashes_of_another_seed_are_refused_when_all_ways_were_tried():
+    learning = learner()
+    learning.take([stored(0, HIGHLY_DIVISIBLE, [1, 2], tokens=LONG)])
+
+    def try_all():
+        while learning.is_trying:
+            learning.go_on()
+
+    with pytest.raises(InputError, match="its hashes are not those of sha256_cbor"):
+        try_all()
+    assert not learning.is_trying
+
+
+def test_what_says_enough_is_tried_in_place_of_what_says_too_little():
+    learning, image = learner(), [(("cat", 0),)] * 2
+    learning.take([stored(0, HIGHLY_DIVISIBLE, [1, 2], tokens=LONG, extra_keys=image)])
+    assert learning.is_trying
+    assert learning.take(
+        [stored(0, HIGHLY_DIVISIBLE, hashes_of(HIGHLY_DIVISIBLE, LONG, hash_block_size=16), tokens=LONG)]
+    )
+    assert not learning.is_trying
+
+
 @pytest.mark.parametrize("name", ["another", "tuned"])
 def test_an_adapter_whose_path_is_not_known_or_another_one_teaches_nothing(name):
     learning = learner()
@@ -219,6 +269,21 @@ def test_what_was_told_before_a_group_was_known_counts_when_it_is():
     assert engine.resumes() == {"a:1": 32}
     assert engine.member.index.is_complete("a:1")
     assert engine.member.index.num_blocks_of("a:1") == 4 + 2 + 1
+
+
+def test_what_was_told_while_hashes_are_tried_counts_when_they_are_known():
+    engine, told = Follower(), hashes_of(HIGHLY_DIVISIBLE, [*LONG, 1], hash_block_size=3, ahead=1)
+    engine.feed.take(delivered(stored(0, HIGHLY_DIVISIBLE, told, tokens=LONG)))
+    engine.feed.take(delivered(BlockRemoved(block_hashes=told[1:], medium="GPU", group_idx=0)))
+    assert engine.member.index is None
+    while engine.feed.go_on():
+        pass
+    assert engine.num_blocks == 1
+    refused = Follower()
+    refused.feed.take(delivered(stored(0, HIGHLY_DIVISIBLE, [1, 2], tokens=LONG)))
+    while refused.feed.go_on():
+        pass
+    assert "its events cannot be used: its hashes are not those" in refused.member.blind
 
 
 def test_what_waits_for_a_group_has_a_bound_in_bytes(monkeypatch):

@@ -3,7 +3,8 @@
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from octavo.errors import InputError, WireError
 from octavo.events import (
@@ -70,6 +71,10 @@ class Feed(ABC):
             case Silence():
                 self._silence()
                 member.go_blind(f"it has been silent for {item.silent_s:.0f} s")
+
+    def go_on(self) -> bool:
+        """Does a part of what takes long. Whether more is left: others may have their turn before."""
+        return False
 
     def _check_rank(self, told: int | None) -> None:
         """An address that names no rank belongs to an engine with one rank."""
@@ -144,8 +149,23 @@ class LearningFeed(Feed):
         if self._is_refused and not isinstance(item, Resync):
             return
         self._is_refused = False
-        try:
+        with self._refusing():
             super().take(item)
+
+    def go_on(self) -> bool:
+        """Tries ways of hashing that are left."""
+        if self._learner.is_trying:
+            with self._refusing():
+                if self._learner.go_on():
+                    self._move()
+                if self.member.index is not None:
+                    self.member.index.note_stores_off(self.member.name, self._stores_off)
+        return self._learner.is_trying
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
         except InputError as error:
             self._is_refused = True
             self._learn_anew()

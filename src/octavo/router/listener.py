@@ -52,7 +52,10 @@ async def _read(source: SourceConfig, member: Member, facts: EngineFacts, indexe
                 feed = _feed_of(member, facts, indexes)
                 async for item in subscriber:
                     feed.take(item)
-                    await asyncio.sleep(0)  # a burst of events lets requests through
+                    is_more = True
+                    while is_more:
+                        await asyncio.sleep(0)  # a burst of events lets requests through
+                        is_more = feed.go_on()
         except InputError:
             raise
         except Exception as error:

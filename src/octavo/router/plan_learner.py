@@ -19,6 +19,8 @@ from octavo.router.remedies import OF_ADDRESSES
 _MOST_GROUPS = 64
 _MOST_TOKENS = 1 << 14
 """The most tokens of one event that are hashed to try out a block size."""
+_MOST_HASHES_AT_ONCE = 1 << 13
+"""The most hashes between two requests, but for the last way of hashing, which may have 16,384 more."""
 _MOST_PASSED_OVER = 1023
 """The most events that are passed over between two that are tried."""
 _MOST_AHEAD = 4
@@ -34,6 +36,18 @@ class LearnedPlan:
     hash_seed: str
     lookahead_tokens: int
     """The tokens after a block that its hash covers too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """The ways of hashing that are still to be tried on one event."""
+
+    event: BlockStored
+    identity: RequestIdentity
+    tokens: Sequence[int]
+    is_certain: bool
+    """Whether the hashes are others than those of the engine's algorithm and seeds if no way fits."""
+    left: Iterator[tuple[int, str, int]]
 
 
 class PlanLearner:
@@ -58,11 +72,12 @@ class PlanLearner:
         """Hash block size, seed and lookahead, once they are known."""
         self._num_passed_over = self._num_to_pass_over = 0
         """Events since the last one that was tried, and how many there must be until the next."""
+        self._trial: _Trial | None = None
 
     def forget(self) -> None:
         """The engine may have begun anew, with another plan and another seed."""
         self._groups.clear()
-        self._told = self._hashing = None
+        self._told = self._hashing = self._trial = None
         self._num_passed_over = self._num_to_pass_over = 0
 
     @property
@@ -94,19 +109,32 @@ class PlanLearner:
         """Takes the plan that an engine of Octavo tells among its events. Returns whether the plan is new or another
         one."""
         before, self._told = self.plan, plan.at_rest
+        self._trial = None
         if self._hashing is not None and self._hashing[0] != plan.hash_block_size:
             self._hashing = None
         return self.plan != before
 
+    @property
+    def is_trying(self) -> bool:
+        """Whether it has ways of hashing left to try: `go_on`."""
+        return self._trial is not None
+
     def take(self, events: Iterable[AnyEvent]) -> bool:
         """Learns from one batch. Returns whether the plan is new or another one. InputError if the hashes are not those
         of the algorithm and the seeds."""
-        before = self.plan
+        before, num_left = self.plan, _MOST_HASHES_AT_ONCE
         for event in events:
             if isinstance(event, BlockStored) and event.block_size and event.group_idx is not None:
                 self._learn_group(event.group_idx, event)
                 if self._hashing is None:
-                    self._learn_hashing(event)
+                    self._begin_to_try(event)
+                    num_left = self._try(num_left)
+        return self.plan != before
+
+    def go_on(self) -> bool:
+        """Tries further ways of hashing, for as long as others may wait. Returns and raises as `take` does."""
+        before = self.plan
+        self._try(_MOST_HASHES_AT_ONCE)
         return self.plan != before
 
     def _learn_group(self, index: int, event: BlockStored) -> None:
@@ -123,28 +151,47 @@ class PlanLearner:
             group = PublishedGroup(kind="sliding_window", block_size=event.block_size, sliding_window=1)
         self._groups[index] = group
 
-    def _learn_hashing(self, event: BlockStored) -> None:
-        """An event that says too little to be certain may fail for ever, so ever fewer of those are tried: to hash a
-        long one in all ways takes the router a second."""
+    def _begin_to_try(self, event: BlockStored) -> None:
+        """An event that says too little to be certain may fail for ever, so ever fewer of those are tried, and none
+        while another one is: to hash a long one in all ways takes seconds."""
         identity = _identity_at_start(event, self._adapters)
         tokens = _tokens_to_hash(event)
         if event.parent_block_hash is not None or identity is None or not event.block_hashes or not tokens:
             return
         is_plain = not identity.multimodal and identity.lora_name is None
         is_certain = is_plain and _names_all_blocks(event) and len(tokens) == event.block_size + _MOST_AHEAD
+        if self._trial is not None and (self._trial.is_certain or not is_certain):
+            return
         if not is_certain and self._num_passed_over < self._num_to_pass_over:
             self._num_passed_over += 1
             return
-        first = event.block_hashes[0]
-        for hash_block_size, seed, ahead in self._candidates(event.block_size):
+        self._trial = _Trial(event, identity, tokens, is_certain, self._candidates(event.block_size))
+
+    def _try(self, num_hashes: int) -> int:
+        """Tries ways of hashing until one fits or that many hashes are made, and returns how many are left."""
+        trial = self._trial
+        if trial is None:
+            return num_hashes
+        first = trial.event.block_hashes[0]
+        while num_hashes > 0:
+            way = next(trial.left, None)
+            if way is None:
+                self._trial = None
+                self._nothing_fits(trial)
+                return num_hashes
+            hash_block_size, seed, ahead = way
             hasher = BlockHasher(
                 hash_block_size=hash_block_size, algorithm=self._algorithm, seed=seed, lookahead_tokens=ahead
             )
-            if first in external_hashes(hasher.hash_tokens(tokens, identity)):
-                self._hashing = hash_block_size, seed, ahead
-                return
+            num_hashes -= len(trial.tokens) // hash_block_size
+            if first in external_hashes(hasher.hash_tokens(trial.tokens, trial.identity)):
+                self._trial, self._hashing = None, way
+                return num_hashes
+        return num_hashes
+
+    def _nothing_fits(self, trial: _Trial) -> None:
         self._num_passed_over, self._num_to_pass_over = 0, min(_MOST_PASSED_OVER, 2 * self._num_to_pass_over + 1)
-        if is_certain:
+        if trial.is_certain:
             seeds = " or ".join(f"{seed!r}" for seed in self._seeds)
             raise InputError(
                 f"its hashes are not those of {self._algorithm} with the seed {seeds}: start vLLM with "
