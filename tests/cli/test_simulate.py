@@ -168,6 +168,21 @@ def test_conversations(octavo, tmp_path):
     assert result["resumed_share"] > 0.6
 
 
+def test_a_picture_that_cannot_be_written_leaves_the_former_one(octavo, trace, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'octavo[plot]'")
+    picture = tmp_path / "curve.svg"
+    picture.write_text("of yesterday")
+
+    def half(path, _):
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    ran = octavo("simulate", trace, "--model", MODEL, *SWEEP, "--plot", picture)
+    assert (ran.code, ran.err.endswith("cannot be written: No space left on device\n")) == (2, True)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("curve.svg", "of yesterday")]
+
+
 ENDS = pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 
 

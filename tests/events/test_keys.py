@@ -1,5 +1,7 @@
 """Keys: who has none, or one that the publisher does not know, reads nothing; all faults of key files are told."""
 
+import errno
+import os
 import shutil
 
 import pytest
@@ -60,6 +62,18 @@ def test_who_has_no_known_key_is_refused_and_told(keys, tmp_path, caplog, has_ot
         while not caplog.records:
             assert reader.poll(0.01) is None
     assert says in caplog.text
+
+
+def test_keys_that_cannot_all_be_written_leave_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.move", full)
+        with pytest.raises(InputError, match=r"cannot write keys to .*: No space left on device"):
+            make_keys(tmp_path / "keys")
+    make_keys(tmp_path / "keys")
+    assert (tmp_path / "keys" / "subscribers" / "subscriber.key").exists()
 
 
 def test_faulty_keys_are_refused(keys, tmp_path):

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,8 @@ def check_plot(path: Path) -> None:
     if path.suffix not in _FORMATS:
         raise InputError(f"--plot: {str(path)!r} must end in {' or '.join(_FORMATS)}")
     target = Path(os.path.realpath(path))  # a link to a file that is not there yet is made in that one's folder
-    if target.is_dir() or not os.access(target if target.exists() else target.parent, os.W_OK):
+    is_writable = os.access(target.parent, os.W_OK) and (not target.exists() or os.access(target, os.W_OK))
+    if target.is_dir() or not is_writable:
         raise InputError(f"--plot: {str(path)!r} cannot be written: name a file in a folder that is there and writable")
     load_package("matplotlib", "--plot")
 
@@ -48,8 +51,20 @@ def draw(path: Path, results: "Sequence[tuple[Question, SimReport]]", swept: str
     axes.margins(x=0)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.93))
     metadata = {"Date": None} if path.suffix == ".svg" else None  # the same curve makes the same file
+    picture = BytesIO()
+    with rc_context({"svg.hashsalt": "octavo", "svg.fonttype": "none"}):
+        figure.savefig(picture, format=path.suffix.removeprefix("."), metadata=metadata)
+    _write(path, picture.getvalue())
+
+
+def _write(path: Path, picture: bytes) -> None:
+    """Writes the whole picture or nothing: on a full disk a former one stays."""
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f".octavo-{os.getpid()}.tmp")
     try:
-        with rc_context({"svg.hashsalt": "octavo", "svg.fonttype": "none"}):
-            figure.savefig(path, metadata=metadata)
+        draft.write_bytes(picture)
+        draft.replace(target)
     except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
         raise InputError(f"--plot: {str(path)!r} cannot be written: {error.strerror}") from error

@@ -8,6 +8,7 @@
 
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import zmq
@@ -26,19 +27,37 @@ _OTHERS_MAY_READ = stat.S_IRGRP | stat.S_IROTH
 
 
 def make_keys(folder: Path) -> None:
-    """Writes new keys for a publisher and one subscriber. InputError if the folder has keys or cannot be written."""
+    """Writes new keys for a publisher and one subscriber, or nothing. InputError if the folder has keys or cannot be
+    written."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise InputError(f"{folder} is not empty: name a new folder for the keys")
         folder.chmod(0o700)
-        for name in (_PUBLISHER, _SUBSCRIBER):
-            zmq.auth.create_certificates(folder, name)
-            (folder / f"{name}{_SECRET}").chmod(0o600)
-        (folder / _KNOWN).mkdir()
-        shutil.move(folder / f"{_SUBSCRIBER}{_PUBLIC}", folder / _KNOWN)
+        try:
+            _write_keys(folder)
+        except BaseException:
+            _clear(folder)
+            raise
     except OSError as error:
         raise InputError(f"cannot write keys to {folder}: {error.strerror}") from error
+
+
+def _write_keys(folder: Path) -> None:
+    for name in (_PUBLISHER, _SUBSCRIBER):
+        zmq.auth.create_certificates(folder, name)
+        (folder / f"{name}{_SECRET}").chmod(0o600)
+    (folder / _KNOWN).mkdir()
+    shutil.move(folder / f"{_SUBSCRIBER}{_PUBLIC}", folder / _KNOWN)
+
+
+def _clear(folder: Path) -> None:
+    """Removes what `_write_keys` made, so that it can be called again."""
+    shutil.rmtree(folder / _KNOWN, ignore_errors=True)
+    for name in (_PUBLISHER, _SUBSCRIBER):
+        for end in (_PUBLIC, _SECRET):
+            with suppress(OSError):
+                (folder / f"{name}{end}").unlink()
 
 
 def secure_publisher(socket: Socket, folder: Path) -> None:
