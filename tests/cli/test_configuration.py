@@ -70,6 +70,9 @@ def test_text_stands_for_any_kind_of_value(flag, text, value):
     ("text", "complaint"),
     [
         ("engine: {max_num_sqs: 3}", "engine: unknown setting 'max_num_sqs'; did you mean 'max_num_seqs'?"),
+        ("ruoter: {}", "unknown section 'ruoter'; did you mean 'router'? there are: router"),
+        ("{engine: {}, router: {}}", "router is a section of octavo route: leave it out for octavo serve"),
+        ("engine: {dtype: [}", "expected the node content, but found '}' at line 1, column 18"),
         ("engin: {}", "unknown section 'engin'; did you mean 'engine'?"),
         ("port: 8001", "port is a setting of server: write it below server, such as {server: {port: ...}}"),
         ("{engine: {max_num_seqs: 3}, disk: {path: /x}}", "disk is a setting of offload: write it below offload"),

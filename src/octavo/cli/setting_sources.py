@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,12 @@ def gather(
 
 
 def catalogue_of(file: Path) -> Catalogue:
-    """The catalogue of the command that a file is for, by its sections; that of `octavo serve` if none is known."""
+    """The catalogue of the command that a file is for, by its sections, or what these may be meant to be; that of
+    `octavo serve` if none is known."""
     sections = _read_sections(file).keys()
-    return next((one for one in CATALOGUES if one.sections.keys() & sections), SERVE)
+    known = {section: one for one in CATALOGUES for section in one.sections}
+    meant = [near for section in sections for near in get_close_matches(str(section), known, n=1)]
+    return next((known[section] for section in known if section in sections), known[meant[0]] if meant else SERVE)
 
 
 def _read_sections(file: Path) -> Mapping[object, object]:
@@ -74,6 +78,9 @@ def _wrong_section(name: str, catalogue: Catalogue) -> str:
     for section in catalogue.sections:
         if _keys_below(f"{section}.{name}", catalogue) or f"{section}.{name}" in catalogue.settings:
             return f"{name} is a setting of {section}: write it below {section}, such as {{{section}: {{{name}: ...}}}}"
+    for other in CATALOGUES:
+        if name in other.sections:
+            return f"{name} is a section of {other.command}: leave it out for {catalogue.command}"
     return unknown_name("section", name, list(catalogue.sections))
 
 

@@ -43,7 +43,8 @@ def read_yaml_file(path: Path, *, holds: str, as_written: bool = False) -> Mappi
     except RecursionError:
         raise InputError(f"{path}: nested too deeply to be {holds}") from None
     except (yaml.YAMLError, ValueError) as cause:  # ValueError: an impossible date, a number that is too long
-        raise InputError(f"{path}: not valid YAML: {' '.join(str(cause).split())}") from cause
+        problem = " ".join(str(cause).replace('in "<unicode string>", ', "at ").split())
+        raise InputError(f"{path}: not valid YAML: {problem}") from cause
     if document is None:
         raise InputError(f"{path}: is empty; it must hold keys and values with {holds}")
     if not isinstance(document, dict):
