@@ -3,11 +3,12 @@
 import errno
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from octavo.errors import InputError
-from octavo.events.keys import make_keys
+from octavo.events.keys import check_subscriber, make_keys
 from octavo.events.messages import BlockRemoved, KVEventBatch
 from octavo.events.publisher import ZmqPublisher
 from octavo.events.publisher_config import PublisherConfig
@@ -74,6 +75,19 @@ def test_keys_that_cannot_all_be_written_leave_nothing(tmp_path, monkeypatch):
             make_keys(tmp_path / "keys")
     make_keys(tmp_path / "keys")
     assert (tmp_path / "keys" / "subscribers" / "subscriber.key").exists()
+
+
+def test_keys_that_may_not_be_read_are_not_called_faulty(keys, monkeypatch):
+    opened = Path.open
+
+    def refuse(path, *arguments):
+        if path.name == "publisher.key":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(InputError, match=r"publisher\.key cannot be read: Permission denied$"):
+        check_subscriber(keys)
 
 
 def test_faulty_keys_are_refused(keys, tmp_path):

@@ -2,6 +2,7 @@
 
 import base64
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -126,5 +127,12 @@ class TestKey:
         assert not text or text not in str(error.value)
 
     def test_a_file_that_is_not_there(self, tmp_path):
-        with pytest.raises(InputError, match=r"key_file .* cannot be read"):
+        with pytest.raises(InputError, match=r"key_file .*missing cannot be read: No such file or directory$"):
             find_cipher(tmp_path / "missing", {})
+
+    def test_a_file_of_the_bytes_themselves_or_without_end(self, tmp_path):
+        """No byte of a key stands in the message."""
+        (tmp_path / "raw").write_bytes(bytes([0xF1]) * 32)
+        for file in (tmp_path / "raw", Path("/dev/zero")):
+            with pytest.raises(InputError, match=r"key_file \S+ must hold 32 bytes in hex or base64: `openssl"):
+                find_cipher(file, {})

@@ -104,7 +104,10 @@ def _read_secret(file: Path) -> tuple[bytes, bytes]:
 def _read(file: Path) -> tuple[bytes, bytes | None]:
     refusal = InputError(f"{file} is not a key file: make keys with `octavo events keys FOLDER`")
     try:
+        file.open("rb").close()  # zmq does not say why it cannot
         keys = zmq.auth.load_certificate(file)
+    except PermissionError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from error
     except (OSError, ValueError) as error:
         raise refusal from error
     if any(key is not None and len(key) != _KEY_CHARS for key in keys):

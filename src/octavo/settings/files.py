@@ -25,7 +25,7 @@ def read_text_file(path: Path, error: type[InputError]) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as cause:  # ValueError: a null byte in the path
-        raise error(f"{str(path)!r} cannot be read: {cause}") from cause
+        raise error(f"{str(path)!r} cannot be read: {getattr(cause, 'strerror', None) or cause}") from cause
     if len(content) > MAX_FILE_BYTES:
         raise error(f"{path}: larger than {MAX_FILE_BYTES} bytes, so hardly what it should be")
     try:

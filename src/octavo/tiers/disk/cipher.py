@@ -23,6 +23,7 @@ from octavo.tiers.disk.layout import KEY_ID_BYTES, NONCE_BYTES
 
 KEY_VARIABLE = "OCTAVO_DISK_KEY"
 _KEY_BYTES = 32
+_MOST_KEY_TEXT = 4096
 _SALT_BYTES = 12
 _BOUND = Struct("<16sqQ")
 _RECORD_KEY, _KEY_ID, _NAMESPACE = b"octavo record", b"octavo key id", b"octavo encrypted"
@@ -84,13 +85,21 @@ def find_cipher(
 ) -> RecordCipher | None:
     """The cipher of the key in a file or in the environment's `variable`; None for no encryption."""
     if key_file is not None:
-        try:
-            return RecordCipher(_parse_key(key_file.read_text(), f"{what}: key_file {key_file}"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{what}: key_file {key_file} cannot be read: {error}") from error
+        return RecordCipher(_parse_key(_read_key(key_file, what), f"{what}: key_file {key_file}"))
     if variable in environment:
         return RecordCipher(_parse_key(environment[variable], f"{what}: {variable}"))
     return None
+
+
+def _read_key(key_file: Path, what: str) -> str:
+    """The text of a file, which may be any: a device without end, or a key's bytes themselves, which are refused as
+    text is that is no key."""
+    try:
+        with key_file.open("rb") as file:
+            return file.read(_MOST_KEY_TEXT).decode(errors="replace")
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        problem = getattr(error, "strerror", None) or error
+        raise InputError(f"{what}: key_file {key_file} cannot be read: {problem}") from error
 
 
 def _parse_key(text: str, source: str) -> bytes:
