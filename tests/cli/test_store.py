@@ -190,6 +190,8 @@ def test_delete_of_a_namespace(octavo, store):
         (["ls", "gs://bucket", "--endpoint", "https://a"], "endpoint is for s3://, az://: leave it out"),
         (["ls", "redis://127.0.0.1:1", "--region", "a"], "region is for object stores: leave it out"),
         (["ls", "redis://127.0.0.1:1", "--ca-file", "/a"], "ca_file is for TLS: give rediss://host:port/db"),
+        (["ls", "s3://bucket/p?region=eu"], "url s3://bucket/p: nothing may follow it after ? or #"),
+        (["ls", "gs://bucket/p#a"], "url gs://bucket/p: nothing may follow it after ? or #"),
         (["ls", "s3://bucket", "--region", ""], "region must be a region such as eu-central-1, not ''"),
         (["ls", "s3://bucket", "--endpoint", ""], "endpoint must be https://host:port, not ''"),
     ],

@@ -43,6 +43,10 @@ class ObjectsConfig(RemoteConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         scheme, kinds = self.url.partition(":")[0], fields(self)
+        if scheme != "file" and not {"?", "#"}.isdisjoint(self.url):  # obstore would leave aside what follows
+            raise InputError(
+                f"url {self.shown_url}: nothing may follow it after ? or #: endpoint and region are settings"
+            )
         for name, schemes in _ONLY_FOR.items():
             (kind,) = (kind for kind in kinds if kind.name == name)
             if scheme not in schemes and getattr(self, name) != kind.default:
