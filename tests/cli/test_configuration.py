@@ -97,7 +97,9 @@ def test_a_mistake_in_a_file_is_one_sentence(octavo, tmp_path, text, complaint):
     assert complaint in ran.err
 
 
-ODD_TEXTS = "010 08 0 1:30 1:30.5 0b11 1_000 1_0.5 0o17 0x10 16 +7 1e3 1.5e+3 .5 on no Yes true 2001-01-01 2m 1GiB"
+ODD_TEXTS = (
+    "010 08 0 1:30 1:30.5 0b11 1_000 1_0.5 0o17 0x10 16 +7 1e3 1.5e+3 .5 on no Yes true 2001-01-01 2001-13-45 2m 1GiB"
+)
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS.split())

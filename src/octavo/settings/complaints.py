@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -13,7 +12,7 @@ from msgspec import inspect
 from octavo.settings.values import DESCRIPTIONS
 from octavo.settings.words import shown, unknown_name
 
-_UNQUOTED = (int, float, date)
+_UNQUOTED = (int, float)
 """What YAML and JSON make of a text without quotes: true is an int, too."""
 
 

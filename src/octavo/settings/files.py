@@ -42,7 +42,7 @@ def read_yaml_file(path: Path, *, holds: str, as_written: bool = False) -> Mappi
         document: object = yaml.load(text, _WrittenReader) if as_written else load_yaml(text)  # noqa: S506 - a safe one
     except RecursionError:
         raise InputError(f"{path}: nested too deeply to be {holds}") from None
-    except (yaml.YAMLError, ValueError) as cause:  # ValueError: an impossible date, a number that is too long
+    except (yaml.YAMLError, ValueError) as cause:  # ValueError: a number that is too long, or no !!int
         problem = " ".join(str(cause).replace('in "<unicode string>", ', "at ").split())
         raise InputError(f"{path}: not valid YAML: {problem}") from cause
     if document is None:
@@ -53,7 +53,7 @@ def read_yaml_file(path: Path, *, holds: str, as_written: bool = False) -> Mappi
 
 
 def load_yaml(text: str | bytes) -> object:
-    """What a person wrote. Raises yaml.YAMLError, ValueError (an impossible date), or RecursionError."""
+    """What a person wrote. Raises yaml.YAMLError, ValueError (a number that is too long), or RecursionError."""
     return yaml.load(text, _YamlReader)  # noqa: S506 - a safe one
 
 
@@ -82,7 +82,7 @@ class KeyStandsTwiceError(yaml.constructor.ConstructorError):
     """A mapping has a key twice."""
 
 
-_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_INT, _FLOAT, _DATE = (f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp"))
 _INT_TEXT = re.compile(r"[-+]?(?:[0-9]+|0x[0-9a-fA-F]+)$")
 _FLOAT_TEXT = re.compile(
     r"(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
@@ -93,7 +93,7 @@ _NUMBERS = {_INT: _INT_TEXT, _FLOAT: _FLOAT_TEXT}
 class _YamlReader(yaml.SafeLoader):
     """Refuses a key that stands twice in one mapping, where YAML's readers silently take the last value. Numbers are
     decimal, or hexadecimal after 0x. To YAML 1.1, 010 is 8, 1:30 is 90, and 0b11 is 3: here the first is 10, and the
-    others are text."""
+    others are text. So is a date, which nothing here takes."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Decimal whatever zeros it begins with."""
@@ -111,7 +111,7 @@ class _YamlReader(yaml.SafeLoader):
 
 _YamlReader.add_constructor(_INT, _YamlReader.construct_yaml_int)
 _YamlReader.yaml_implicit_resolvers = {
-    first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in resolvers]
+    first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in resolvers if tag != _DATE]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 

@@ -72,7 +72,7 @@ def test_third_party_specs(read):
         ("[1]", "must hold keys and values"),
         ("{", "not valid YAML"),
         ("a: &a [*a]\nlayers: []", "unknown key 'a'"),
-        ("a: 2001-99-99", "not valid YAML"),
+        ("a: !!timestamp 2001-99-99", "not valid YAML"),
         ("[" * 100_000, "nested too deeply"),
         ("layers: 3", "layers must be a list"),
         ("layers: []", "layers must be a list of at least one entry"),
