@@ -1,10 +1,12 @@
 """What `octavo demo` shows of figures: bars, ratios, and whether answers differ."""
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from octavo.cli import run
 from octavo.cli.demo import conclusion, exit_code, introduction, show_kind, times
 from octavo.cli.demo_chat import GroupNeed, KindResult, Turn
 from octavo.cli.demo_kinds import KINDS
@@ -36,6 +38,24 @@ def test_each_way_has_its_time_its_ratio_and_its_bar() -> None:
 def test_what_a_resume_needs_is_told_by_kind_of_layer() -> None:
     last = show_kind(RESULT).splitlines()[-1]
     assert last == "  resumed with blocks: 196 of 196 of full attention, 32 of 196 of sliding window"
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.usefixtures("hanging_up")
+def test_a_signal_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: signal.Signals) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def run_and_end(kind: str, folder: Path, *, advance: object) -> None:
+        assert folder.parent == tmp_path
+        signal.raise_signal(end)
+
+    monkeypatch.setattr("octavo.cli.demo_chat.run_kind", run_and_end)
+    for of_the_process in ("torch.set_num_threads", "octavo.cli.demo.quiet_transformers"):
+        monkeypatch.setattr(of_the_process, lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        run(["demo"])
+    assert ended.value.code == 128 + end
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_ratio_is_rounded_down() -> None:

@@ -15,8 +15,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from octavo.cli.demo_kinds import DOCUMENT_TOKENS, KINDS
 from octavo.cli.needed_packages import LOADS_TORCH, quiet_transformers, require_engine
 from octavo.cli.output import write_output
+from octavo.cli.own_group import end_with_code
 from octavo.errors import InputError
 from octavo.host import temporary_folder
+from octavo.server import taking_signals
 
 if TYPE_CHECKING:
     from octavo.cli.demo_chat import KindResult
@@ -52,7 +54,7 @@ def demo(
 
     torch.set_num_threads(1)  # figures vary less with other work on the machine
     results: list[KindResult] = []
-    with temporary_folder("octavo-demo-") as folder:
+    with taking_signals(end_with_code), temporary_folder("octavo-demo-") as folder:
         for name in kinds:
             with _progress(name) as advance:
                 results.append(run_kind(name, folder, advance=advance))

@@ -28,7 +28,7 @@ def run_in_group(command: Sequence[str]) -> tuple[str, str]:
     """What the program wrote to stdout and to stderr. SystemExit if a signal asks for an end: then the program and all
     that it has started are ended."""
     with (
-        taking_signals(_end),
+        taking_signals(end_with_code),
         Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, text=True, process_group=0) as program,  # noqa: S603 - ours
     ):
         try:
@@ -38,7 +38,8 @@ def run_in_group(command: Sequence[str]) -> tuple[str, str]:
             raise
 
 
-def _end(number: int, _: FrameType | None) -> None:
+def end_with_code(number: int, _: FrameType | None) -> None:
+    """For `taking_signals`: what is open is closed, and the exit code is the signal's."""
     raise SystemExit(128 + number)
 
 
