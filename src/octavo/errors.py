@@ -67,6 +67,17 @@ class OctavoError(Exception):
 class InputError(OctavoError):
     """A person's input is wrong: a flag, a file, a number."""
 
+    param: str | None = None
+    """The parameter of a request, where one is wrong."""
+
+
+class ParameterError(InputError):
+    """A parameter of a request is wrong; the first word of the message names it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.param = message.partition(" ")[0]
+
 
 class MissingPackageError(InputError, ModuleNotFoundError):
     """A package of one of Octavo's extras is not installed, or does not load."""

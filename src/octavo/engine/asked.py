@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from octavo.engine.sampling_params import SamplingParams
-from octavo.errors import InputError
+from octavo.errors import InputError, ParameterError
 
 
 def check_prompt(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
@@ -26,8 +26,8 @@ def check_prompt(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
 def check_params(params: SamplingParams, vocab_size: int, *, has_tokenizer: bool) -> None:
     """Raises InputError for parameters that this model cannot follow."""
     if params.stop and not has_tokenizer:
-        raise InputError("stop strings need a tokenizer, and the model's folder has none")
+        raise ParameterError("stop strings need a tokenizer, and the model's folder has none")
     if params.stop_token_ids and max(params.stop_token_ids) >= vocab_size:
-        raise InputError(f"stop_token_ids must be below the vocabulary's {vocab_size:,}")
+        raise ParameterError(f"stop_token_ids must be below the vocabulary's {vocab_size:,}")
     if params.grammar is not None and params.grammar.vocab_size != vocab_size:
         raise InputError("the grammar was compiled for another model; compile it with this engine's `grammars`")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from octavo.engine.grammars import Grammar
-from octavo.errors import InputError
+from octavo.errors import ParameterError
 
 MAX_LOGPROBS = 128
 """The most alternatives that are listed for one token."""
@@ -62,9 +62,9 @@ class SamplingParams:
         self._check_numbers()
         self._check_stops()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise InputError(f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}")
+            raise ParameterError(f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}")
         if self.min_tokens and self.grammar is not None:
-            raise InputError("min_tokens does not go with a grammar, which says itself where the text may end")
+            raise ParameterError("min_tokens does not go with a grammar, which says itself where the text may end")
 
     @property
     def is_greedy(self) -> bool:
@@ -94,7 +94,7 @@ class SamplingParams:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < low or (high and value > high):
                 wanted = f"of {low} or more" if high is None else f"from {low} to {high}"
-                raise InputError(f"{name} must be a whole number {wanted}, not {value!r}")
+                raise ParameterError(f"{name} must be a whole number {wanted}, not {value!r}")
 
     def _check_numbers(self) -> None:
         bounds: dict[str, tuple[float, float, str]] = {
@@ -110,15 +110,15 @@ class SamplingParams:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             is_in_bounds = is_number and low <= value <= high  # no NaN is
             if not is_in_bounds or (value == 0 and name == "top_p"):
-                raise InputError(f"{name} must be {rule}, not {value!r}")
+                raise ParameterError(f"{name} must be {rule}, not {value!r}")
 
     def _check_stops(self) -> None:
         if not isinstance(self.stop, tuple) or not all(isinstance(text, str) and text for text in self.stop):
-            raise InputError(f"stop must be a tuple of non-empty strings, not {self.stop!r}")
+            raise ParameterError(f"stop must be a tuple of non-empty strings, not {self.stop!r}")
         if len(self.stop) > MAX_STOP_STRINGS or any(len(text) > MAX_STOP_STRING_CHARS for text in self.stop):
-            raise InputError(
+            raise ParameterError(
                 f"stop may hold {MAX_STOP_STRINGS} strings of {MAX_STOP_STRING_CHARS} characters each, and no more"
             )
         ids = self.stop_token_ids
         if not isinstance(ids, tuple) or not all(isinstance(token, int) and token >= 0 for token in ids):
-            raise InputError(f"stop_token_ids must be a tuple of token ids, not {ids!r}")
+            raise ParameterError(f"stop_token_ids must be a tuple of token ids, not {ids!r}")

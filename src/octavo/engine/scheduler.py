@@ -30,7 +30,7 @@ from octavo.engine.prefix_leaders import PrefixLeaders
 from octavo.engine.request import Choice
 from octavo.engine.statistics import EngineCounters
 from octavo.engine.turns import Turns
-from octavo.errors import EngineBusyError, InputError, RequestTooLargeError
+from octavo.errors import EngineBusyError, InputError, ParameterError, RequestTooLargeError
 from octavo.planning import KVCacheConfig
 from octavo.units import counted
 
@@ -133,7 +133,7 @@ class Scheduler:
     def check(self, num_prompt_tokens: int, num_choices: int) -> None:
         """Refuses a request that could never run, or for which the queue is full."""
         if num_choices > self.limits.max_num_seqs:
-            raise InputError(
+            raise ParameterError(
                 f"n = {num_choices} is too many: {counted(self.limits.max_num_seqs, 'sequence')} may run at once"
             )
         longest = self.manager.config.limits.max_model_len

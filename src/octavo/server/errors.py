@@ -5,19 +5,16 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import fields
 from http import HTTPStatus
 
 import msgspec
 
-from octavo.engine import SamplingParams
 from octavo.errors import EngineBusyError, EngineClosedError, InputError, OctavoError, RequestTooLargeError
 
 _logger = logging.getLogger(__name__)
 
 _RETRY_BUSY = {"retry-after": "1"}
 _RETRY_CLOSED = {"retry-after": "10"}
-_SAMPLING_FIELDS = frozenset(field.name for field in fields(SamplingParams))
 
 
 class ApiError(OctavoError):
@@ -86,8 +83,7 @@ def as_api_error(error: Exception) -> ApiError:
         case RequestTooLargeError():
             return bad_request(str(error), param="prompt", code="context_length_exceeded")
         case InputError():
-            first_word = str(error).split(" ", 1)[0]
-            return bad_request(str(error), param=first_word if first_word in _SAMPLING_FIELDS else None)
+            return bad_request(str(error), param=error.param)
         case EngineBusyError():
             return overloaded(str(error))
         case EngineClosedError():
