@@ -2,8 +2,9 @@
 
 import signal
 
+from octavo.http import Described
 from octavo.router import ROUTER_METRICS, SELECTION_METRICS
-from octavo.server import METRICS, Described
+from octavo.server import METRICS
 from octavo.tiers import CHUNK_EVENTS
 
 INTRODUCTION = """\

@@ -15,7 +15,7 @@ pytest.importorskip("envoy", reason="needs octavo[epp] and Envoy: make test-flee
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from octavo.server import Load, read_tenants
+from octavo.http import Load, read_tenants
 from rigs.running_envoy import RunningEnvoy, RunningPicker
 from rigs.running_router import RoutedEngine, resumed_tokens
 from rigs.running_server import MODEL

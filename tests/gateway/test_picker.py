@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from octavo.gateway import Picker
+from octavo.http import ROUTER, ApiError, EngineFacts
 from octavo.router import EngineAddress, Fleet
-from octavo.server import ROUTER, ApiError, EngineFacts
 
 URLS = ["http://one:8000", "http://two:8000"]
 

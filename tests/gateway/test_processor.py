@@ -11,8 +11,8 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 
 from octavo.gateway import Picker, PickerConfig
 from octavo.gateway.processor import Processor
+from octavo.http import Admission
 from octavo.router import EngineAddress, Fleet
-from octavo.server import Admission
 
 pytestmark = pytest.mark.fleet
 URLS = ("http://one:8000", "http://two:8000")

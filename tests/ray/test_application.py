@@ -16,6 +16,7 @@ from ray import serve
 
 from octavo.engine import save_tiny_model
 from octavo.errors import InputError
+from octavo.http import LoadBook
 from octavo.offload import LoadSpeed
 from octavo.ray import EngineReplica
 from octavo.ray.application import app
@@ -23,7 +24,6 @@ from octavo.ray.arguments import Arguments
 from octavo.ray.handed import HandedRequest, Head
 from octavo.ray.ingress import MOST_OPEN, Ingress
 from octavo.ray.request_router import told_by
-from octavo.server import LoadBook
 from rigs.ports import free_port
 from rigs.running_ray import PATIENCE_S, running_ray, wait_until
 from rigs.running_server import RunningServer

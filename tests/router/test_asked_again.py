@@ -7,9 +7,9 @@ import httpx
 import msgspec
 import pytest
 
+from octavo.http import EngineFacts
 from octavo.router import EngineAddress
 from octavo.router.fleet import Fleet
-from octavo.server import EngineFacts
 
 ENGINE = "10.0.0.5:8000"
 FACTS = EngineFacts(model="m", max_model_len=64, hash_algorithm="", hash_seed="")

@@ -9,8 +9,8 @@ from threading import Thread
 
 import pytest
 
+from octavo.http import HttpConfig, http_settings
 from octavo.router import RouterConfig
-from octavo.server import HttpConfig, http_settings
 from rigs.running_router import RunningRouter
 
 ANSWER = b'{"id": "an answer"}'

@@ -14,13 +14,13 @@ import pytest
 
 from octavo.errors import InputError
 from octavo.events import PublishedPlan, Resync, ResyncReason, Subscriber
+from octavo.http import ApiError, EngineFacts, Exchange
 from octavo.router import EngineAddress, Indexes, LearningFeed, Member, PromptReader, RouterConfig, hints_in
 from octavo.router.facts import read_models
 from octavo.router.fleet import Fleet
 from octavo.router.following import pause_s
 from octavo.router.listener import listen
 from octavo.router.proxy import Proxy
-from octavo.server import ApiError, EngineFacts, Exchange
 from octavo.specs import FullAttentionSpec
 
 ENGINE = "10.0.0.5:8000"

@@ -6,8 +6,8 @@ from hypothesis import given, strategies as st
 
 from octavo.engine import save_tiny_model
 from octavo.errors import InputError
+from octavo.http import Access, EngineFacts, read_tenants
 from octavo.router import EngineAddress, RouterConfig, RouterServer
-from octavo.server import Access, EngineFacts, read_tenants
 from rigs.access import check_access
 from rigs.running_router import RoutedEngine, RunningRouter
 from rigs.running_server import MODEL

@@ -7,8 +7,8 @@ import httpx
 import msgspec
 import pytest
 
+from octavo.http import PREFILL, ROUTER, Load
 from octavo.router import load_of_others
-from octavo.server import PREFILL, ROUTER, Load
 from rigs.running_router import RoutedEngine, RunningRouter
 from rigs.running_server import MODEL
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from octavo.events import SHARED_MEDIA
+from octavo.http import Load
 from octavo.offload import LoadChooser, LoadSpeed, Outlook, Way
 from octavo.router import Decisions, Placement, Prompt
-from octavo.server import Load
 from octavo.stores import RemoteSpec
 from octavo.tiers import TIERS
 

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from octavo.http import Load
 from octavo.router import Placement, Prompt
-from octavo.server import Load
 
 ENGINES = ["a", "b", "c"]
 

@@ -21,9 +21,9 @@ from octavo.events import (
     external_hashes,
 )
 from octavo.hashing import PLAIN, BlockHasher, MultiModalItem, RequestIdentity
+from octavo.http import EngineFacts
 from octavo.router import EngineAddress, Indexes, LearningFeed, Member, PlanLearner
 from octavo.router.listener import listen
-from octavo.server import EngineFacts
 
 TOKENS = list(range(100, 100 + 64))
 FULL = PublishedGroup(kind="full_attention", block_size=16)

@@ -9,10 +9,10 @@ from hypothesis import given, strategies as st
 from octavo.blocks import KVCacheManager
 from octavo.events import EventSource, KVEventBatch, PublishedPlan, decode_batch, encode_batch, external_hashes
 from octavo.hashing import HASH_ALGORITHMS, BlockHasher, MultiModalItem, RequestIdentity
+from octavo.http import EngineFacts
 from octavo.planning import plan_kv_cache
 from octavo.router import EngineAddress, Fleet, PromptReader
 from octavo.router.selection.requests import Question, read
-from octavo.server import EngineFacts
 from octavo.specs import FullAttentionSpec, RequestLimits, SlidingWindowSpec
 
 RANKS = 2

@@ -5,10 +5,10 @@ import asyncio
 import httpx
 import pytest
 
+from octavo.http import EngineFacts
 from octavo.router import EngineAddress, PromptReader
 from octavo.router.fleet import Fleet
 from octavo.router.telling import Telling
-from octavo.server import EngineFacts
 
 BODY = b'{"model": "m", "messages": []}'
 FACTS = EngineFacts(model="m", max_model_len=64, hash_algorithm="", hash_seed="")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from octavo.server import ApiError, check_parts
+from octavo.http import ApiError, check_parts
 from rigs.running_router import RunningRouter
 
 MOST = 1 << 19

@@ -7,7 +7,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from octavo.server import Access, Gate, Tenant
+from octavo.http import Access, Gate, Tenant
 from rigs.access import check_access
 from rigs.running_server import serving
 

@@ -7,7 +7,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from octavo.server.errors import ApiError
+from octavo.http import ApiError
 from octavo.server.prompts import PromptReader
 from octavo.server.requests import ChatRequest, CompletionRequest
 from rigs.chat_templates import TEMPLATES

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from octavo.http import PREFILL, ROUTER, Load, LoadBook
 from octavo.offload import LoadSpeed
-from octavo.server import PREFILL, ROUTER, Load, LoadBook
 from rigs.running_server import ENDLESS, LONG_CONTEXT, RunningServer
 from rigs.tier_report import REPORT
 
@@ -112,7 +112,7 @@ def test_requests_that_have_ended_are_told_with_what_comes_next():
 
 
 def test_the_load_is_told_again_though_nothing_changes(monkeypatch):
-    monkeypatch.setattr("octavo.server.load_book.LOAD_HEARTBEAT_S", 0)
+    monkeypatch.setattr("octavo.http.load_book.LOAD_HEARTBEAT_S", 0)
 
     async def tell():
         news = LoadBook(max_model_len=LONGEST).news("a")
@@ -154,7 +154,7 @@ def wait_for(lines, **load):
 
 
 def test_what_offloading_has_measured_is_told(model_folder, monkeypatch):
-    monkeypatch.setattr("octavo.server.load_book.LOAD_HEARTBEAT_S", 0.01)
+    monkeypatch.setattr("octavo.http.load_book.LOAD_HEARTBEAT_S", 0.01)
     speeds = {"disk": LoadSpeed(0.5, 1e-5)}
     measured = REPORT._replace(stats=replace(REPORT.stats, load_speeds=speeds))
     server = RunningServer(model_folder, read_offload=lambda: measured)

@@ -5,9 +5,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from octavo.server.admission import Admission
-from octavo.server.errors import ApiError
-from octavo.server.tenants import Tenant
+from octavo.http import Admission, ApiError, Tenant
 from rigs.running_server import ENDLESS, LONG_CONTEXT, serving
 
 TENANTS = [Tenant(key=f"sk-{name}", tenant=name) for name in "ab"]

@@ -8,8 +8,8 @@ from threading import Event
 import pytest
 
 from octavo.engine import Engine, EngineConfig
+from octavo.http import ApiError
 from octavo.server import structure
-from octavo.server.errors import ApiError
 from octavo.server.requests import CompletionRequest, StructuredOutputs
 from octavo.server.structure import StructureReader
 
@@ -77,7 +77,7 @@ PROCESS = """
 import asyncio, sys
 from octavo.engine import Engine, EngineConfig
 from octavo.server import structure
-from octavo.server.errors import ApiError
+from octavo.http import ApiError
 from octavo.server.requests import CompletionRequest, StructuredOutputs
 
 structure._PATIENCE_S = 0.2

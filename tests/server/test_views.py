@@ -134,7 +134,7 @@ def test_a_large_pool_is_drawn_in_part(model_folder):
 
 
 def test_the_page_is_the_same_in_every_locale(client):
-    script = "import sys; from octavo.server import read_page; sys.stdout.buffer.write(read_page('octavo.server').body)"
+    script = "import sys; from octavo.http import read_page; sys.stdout.buffer.write(read_page('octavo.server').body)"
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     ran = subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True)
     assert ran.stdout == client.get("/").content

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.server import ServerConfig, set_up_logs
+from octavo.http import set_up_logs
+from octavo.server import ServerConfig
 from octavo.server.work_log import describe_work, tell_work
 from octavo.tiers import TierState
 from rigs.running_server import ENDLESS, LONG_CONTEXT, serving
@@ -57,7 +58,7 @@ def test_the_end_says_what_it_waits_for(model_folder, caplog):
         next(lines)
         server.ask_to_end()
         assert list(lines)
-    of_the_end = ("octavo.server.signalled", "octavo.server.serving")
+    of_the_end = ("octavo.http.signalled", "octavo.server.serving")
     told = [record.message for record in caplog.records if record.name in of_the_end]
     assert told[0] == "ends: waits up to 0.01 s for 1 request; a second Ctrl-C stops it"
     assert told[-1] == "ended"

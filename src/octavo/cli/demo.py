@@ -18,7 +18,7 @@ from octavo.cli.output import write_output
 from octavo.cli.own_group import end_with_code
 from octavo.errors import InputError
 from octavo.host import temporary_folder
-from octavo.server import taking_signals
+from octavo.http import taking_signals
 
 if TYPE_CHECKING:
     from octavo.cli.demo_chat import KindResult

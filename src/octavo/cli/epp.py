@@ -12,7 +12,7 @@ from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, picker_settings_from
 from octavo.events import is_loopback
 from octavo.gateway import PickerConfig
-from octavo.server import EndingSignals, ending_well
+from octavo.http import EndingSignals, ending_well
 from octavo.units import counted
 
 _TELLS_KEY = "every client that reaches this address is told the engines' key: let only the Gateway reach it"
@@ -32,7 +32,7 @@ def epp(
     picker = picker_settings_from(gather(EPP, values_by_key(EPP, settings), os.environ, config))
     with ending_well() as signals:
         require_gateway()
-        from octavo.server import set_up_logs
+        from octavo.http import set_up_logs
 
         set_up_logs(picker)
         if picker.engine_api_key is not None and picker.tenants is None and not is_loopback(picker.host):

@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from types import FrameType
 
-from octavo.server import taking_signals
+from octavo.http import taking_signals
 
 _PATIENCE_S = 10.0
 """The time for all of them to end by themselves. A second signal ends it."""

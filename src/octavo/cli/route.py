@@ -12,8 +12,8 @@ from octavo.cli.setting import ROUTE
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, router_settings_from
 from octavo.events import is_loopback
+from octavo.http import EndingSignals, ending_well
 from octavo.router import RouterConfig
-from octavo.server import EndingSignals, ending_well
 from octavo.units import counted
 
 _OPEN_TO_ALL = "anybody who reaches this address may use the engines: add --api-key, or leave --host out"
@@ -40,8 +40,8 @@ def route(
 
 
 def _run(router: RouterConfig, signals: EndingSignals) -> None:
+    from octavo.http import open_socket, set_up_logs, url_of
     from octavo.router import RouterServer
-    from octavo.server import open_socket, set_up_logs, url_of
 
     set_up_logs(router)
     server = RouterServer(router)

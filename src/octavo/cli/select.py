@@ -12,8 +12,8 @@ from octavo.cli.output import write_ready
 from octavo.cli.setting import SELECT
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, selection_settings_from
+from octavo.http import EndingSignals, ending_well
 from octavo.router import SelectionConfig
-from octavo.server import EndingSignals, ending_well
 
 
 @with_settings(SELECT)
@@ -35,8 +35,8 @@ def select(
 
 
 def _run(wanted: SelectionConfig, signals: EndingSignals) -> None:
+    from octavo.http import open_socket, set_up_logs, url_of
     from octavo.router import SelectionServer
-    from octavo.server import open_socket, set_up_logs, url_of
 
     set_up_logs(wanted)
     made = None if wanted.api_key is not None else secrets.token_urlsafe(24)

@@ -12,7 +12,7 @@ from octavo.cli.needed_packages import LOADS_TORCH, quiet_transformers, require_
 from octavo.cli.setting import MODEL, SERVE
 from octavo.cli.setting_flags import values_by_key, with_settings
 from octavo.cli.setting_sources import gather, settings_from
-from octavo.server import ending_well
+from octavo.http import ending_well
 
 _logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def serve(
     named = None if MODEL not in given or (tiny and model is None) else str(given[MODEL].value)
     with ending_well() as signals, open_model(named, tiny=tiny) as found:
         require_engine()
-        from octavo.server import open_socket, set_up_logs
+        from octavo.http import open_socket, set_up_logs
 
         in_force = settings_from(given, folder=found.folder, model_name=found.name)
         set_up_logs(in_force.server)

@@ -19,18 +19,9 @@ from octavo.cli.setting_sources import ServeSettings
 from octavo.engine import AsyncEngine, Engine, EngineConfig, check_before_loading, offload_maker
 from octavo.errors import EngineDiedError
 from octavo.events import is_loopback
+from octavo.http import EndingSignals, quotas_of, tenants_of, url_of
 from octavo.offload import OffloadConfig, OffloadScheduler
-from octavo.server import (
-    EndingSignals,
-    OffloadReport,
-    ReadOffload,
-    Server,
-    ServerConfig,
-    quotas_of,
-    tenants_of,
-    url_of,
-    view_tiers,
-)
+from octavo.server import OffloadReport, ReadOffload, Server, ServerConfig, view_tiers
 from octavo.settings import with_home
 from octavo.units import counted, format_bytes
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.cli.simulate_question import Question, config_of
 from octavo.errors import InputError
-from octavo.server import taking_signals
+from octavo.http import taking_signals
 
 if TYPE_CHECKING:
     from octavo.sim import SimReport, Trace

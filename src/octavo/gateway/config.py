@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from octavo.errors import InputError
-from octavo.server import HttpConfig, check_api_keys
+from octavo.http import HttpConfig, check_api_keys
 from octavo.settings import Count, Host, SecondsFromZero, Secret, Settings
 
 

@@ -6,7 +6,7 @@ from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from envoy.type.v3.http_status_pb2 import HttpStatus
 
-from octavo.server import ApiError
+from octavo.http import ApiError
 
 DESTINATION = "x-gateway-destination-endpoint"
 """The header, and the key of the dynamic metadata, that tell a request's destination."""

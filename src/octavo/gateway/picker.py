@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+from octavo.http import ApiError
 from octavo.router import (
     UNREAD,
     Choice,
@@ -18,7 +19,6 @@ from octavo.router import (
     hints_in,
     look_up,
 )
-from octavo.server import ApiError
 
 _ADDRESS_LASTS_S = 5.0
 """Seconds after which names are looked up again."""

@@ -29,8 +29,8 @@ from octavo.gateway.messages import (
     response_piece,
 )
 from octavo.gateway.picker import Picked, Picker
+from octavo.http import Admission, ApiError, Tenant, Ticket, check_parts, tenant_of
 from octavo.router import SESSION
-from octavo.server import Admission, ApiError, Tenant, Ticket, check_parts, tenant_of
 
 _ASKED_WITH = frozenset({"authorization", "x-request-id", SESSION})
 

@@ -16,8 +16,8 @@ from octavo.gateway.health import Health
 from octavo.gateway.picker import Picker
 from octavo.gateway.processor import Processor
 from octavo.gateway.status import StatusServer
+from octavo.http import Admission, HttpConfig, open_socket, tenants_of, url_of
 from octavo.router import EngineAddress, Fleet, FleetRoutes, RouterMetrics, open_engine_client
-from octavo.server import Admission, HttpConfig, open_socket, tenants_of, url_of
 
 _PING_EVERY_MS = 30_000
 _PING_TIMEOUT_MS = 10_000

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from octavo.http import HttpConfig, HttpServer, gated_app
 from octavo.router import FleetRoutes
-from octavo.server import HttpConfig, HttpServer, gated_app
 
 
 class StatusServer(HttpServer):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from octavo.server import Headers
+from octavo.http import Headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from octavo.errors import MALFORMED
-from octavo.ray.arguments import Arguments
-from octavo.ray.handed import AnswerPart, HandedRequest, Head
-from octavo.router import SESSION, NoTokensError, read_tokens, short_text
-from octavo.server import (
+from octavo.http import (
     Access,
     Admission,
     ApiError,
@@ -36,6 +33,9 @@ from octavo.server import (
     gated_app,
     tenants_of,
 )
+from octavo.ray.arguments import Arguments
+from octavo.ray.handed import AnswerPart, HandedRequest, Head
+from octavo.router import SESSION, NoTokensError, read_tokens, short_text
 
 _logger = logging.getLogger(__name__)
 

@@ -13,9 +13,10 @@ from starlette.types import Message
 from octavo.cli import build_engine, quiet_transformers, require_engine
 from octavo.engine import Engine, check_before_loading
 from octavo.errors import EngineDiedError
+from octavo.http import quotas_of, tenants_of
 from octavo.ray.arguments import Arguments
 from octavo.ray.handed import AnswerPart, HandedRequest, Head
-from octavo.server import Service, make_app, quotas_of, tenants_of
+from octavo.server import Service, make_app
 
 _logger = logging.getLogger(__name__)
 _EVERYWHERE = ("*", "0.0.0.0", "[::]")  # noqa: S104 - compared, not bound

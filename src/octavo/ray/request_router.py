@@ -22,8 +22,8 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from octavo.errors import InputError
 from octavo.events import is_local
+from octavo.http import ApiError
 from octavo.router import SelectionService
-from octavo.server import ApiError
 from octavo.settings import read_path
 
 _logger = logging.getLogger(__name__)

@@ -11,16 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from octavo.router.address import EngineAddress
-from octavo.router.config import RouterConfig
-from octavo.router.engine_client import open_engine_client
-from octavo.router.engines_file import read_engines_file, watch_engines_file
-from octavo.router.fleet import Fleet
-from octavo.router.fleet_routes import FleetRoutes
-from octavo.router.metrics import RouterMetrics
-from octavo.router.names import LookUp, look_up
-from octavo.router.proxy import Proxy
-from octavo.server import (
+from octavo.http import (
     Access,
     Admission,
     BodyRoute,
@@ -33,6 +24,15 @@ from octavo.server import (
     gated_app,
     tenants_of,
 )
+from octavo.router.address import EngineAddress
+from octavo.router.config import RouterConfig
+from octavo.router.engine_client import open_engine_client
+from octavo.router.engines_file import read_engines_file, watch_engines_file
+from octavo.router.fleet import Fleet
+from octavo.router.fleet_routes import FleetRoutes
+from octavo.router.metrics import RouterMetrics
+from octavo.router.names import LookUp, look_up
+from octavo.router.proxy import Proxy
 
 _GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 

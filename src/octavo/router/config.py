@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from octavo.server import HttpConfig
+from octavo.http import HttpConfig
 from octavo.settings import Count, Secret
 
 

@@ -13,9 +13,9 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from octavo.events import MEDIUM_STORAGE, Reach, reach_of
+from octavo.http import Load
 from octavo.offload import MEMORY, LoadSpeed, first_token_s
 from octavo.router.index import Points
-from octavo.server import Load
 
 _TOKENS_FOR_AN_OWN_RATE = 16384
 """The weight of the fleet's rate in an engine's rate, in tokens that the engine has computed."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from octavo.errors import InputError
-from octavo.server import run_apart
+from octavo.http import run_apart
 from octavo.settings import Settings, read_yaml_file
 
 _logger = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ import httpx
 import msgspec
 
 from octavo.events import SHARED_MEDIA
+from octavo.http import EngineFacts
 from octavo.router.address import EngineAddress
-from octavo.server import EngineFacts
 
 _VLLM_ALGORITHM = "sha256_cbor"
 

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from octavo.errors import MALFORMED, InputError
 from octavo.hashing import RequestIdentity
+from octavo.http import PREFILL, ROUTER, ApiError, EngineFacts, not_found, overloaded
 from octavo.router.address import EngineAddress
 from octavo.router.engine_client import ask_whole
 from octavo.router.facts import read_facts, read_models
@@ -39,7 +40,6 @@ from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names, look_up
 from octavo.router.placement import Choice, Placement, Prompt
 from octavo.router.reasons import find_lack, reason_of, was_refused
 from octavo.router.rendered import RENDER_CHAT
-from octavo.server import PREFILL, ROUTER, ApiError, EngineFacts, not_found, overloaded
 from octavo.settings import shown
 from octavo.units import counted
 

@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from octavo.http import CONTENT_TYPE, Access, ApiError, as_json, read_page
 from octavo.router.decisions import Decisions
 from octavo.router.fleet import Fleet
 from octavo.router.metrics import RouterMetrics
 from octavo.router.state import engine_state, state_of
-from octavo.server import CONTENT_TYPE, Access, ApiError, as_json, read_page
 
 
 class FleetRoutes:

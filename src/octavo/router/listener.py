@@ -7,12 +7,12 @@ import time
 from octavo.errors import InputError
 from octavo.events import SharedContext, SourceConfig, Subscriber, SubscriberConfig
 from octavo.hashing import DEFAULT_SEED
+from octavo.http import EngineFacts
 from octavo.router.feed import UNUSABLE, Feed, LearningFeed, PlannedFeed
 from octavo.router.indexes import Indexes
 from octavo.router.member import Member
 from octavo.router.plan_learner import PlanLearner
 from octavo.router.reasons import find_lack
-from octavo.server import EngineFacts
 
 _logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from octavo.errors import MALFORMED
-from octavo.server import LOAD_HEARTBEAT_S, Load
+from octavo.http import LOAD_HEARTBEAT_S, Load
 
 _logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import re
 import time
 from dataclasses import dataclass, field
 
+from octavo.http import EngineFacts
 from octavo.router.address import EngineAddress
 from octavo.router.index import FleetIndex
 from octavo.router.remedies import OF_ADDRESSES, Remedies
 from octavo.router.telling import Telling
-from octavo.server import EngineFacts
 
 _logger = logging.getLogger(__name__)
 

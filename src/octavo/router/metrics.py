@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
+from octavo.http import ANSWERS, FIRST_TOKEN_S, GONE, Described, HttpMetrics, Metric, MetricKind, counter, gauge
 from octavo.router.state import EngineState, FleetState
-from octavo.server import ANSWERS, FIRST_TOKEN_S, GONE, Described, HttpMetrics, Metric, MetricKind, counter, gauge
 
 _FIRST_TOKEN = Described(
     name="octavo_router_time_to_first_token_seconds",

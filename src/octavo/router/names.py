@@ -14,8 +14,8 @@ from functools import partial
 from operator import itemgetter
 from typing import TypeAlias
 
+from octavo.http import run_apart, take_error
 from octavo.router.address import EngineAddress
-from octavo.server import run_apart, take_error
 
 _logger = logging.getLogger(__name__)
 

@@ -36,9 +36,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
+from octavo.http import Load
 from octavo.router.engine_load import Computed, EngineLoad, Reservation, Way
 from octavo.router.index import Points
-from octavo.server import Load
 
 _FIRST_RATE = 2000.0
 """Prefill tokens per second, until an engine has answered."""

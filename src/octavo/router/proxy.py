@@ -20,6 +20,7 @@ import httpx
 import msgspec
 
 from octavo.errors import MALFORMED
+from octavo.http import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, not_found, overloaded
 from octavo.router.decisions import Decisions
 from octavo.router.engine_load import Reservation
 from octavo.router.fleet import Fleet
@@ -27,7 +28,6 @@ from octavo.router.member import Member
 from octavo.router.placement import Choice, Prompt
 from octavo.router.prompt_reader import SESSION, Hints, PromptReader, as_sent, hints_in
 from octavo.router.reasons import reason_of
-from octavo.server import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, not_found, overloaded
 
 _TRY_ANOTHER = frozenset({429, 502, 503, 504})
 _HANDED_ON = frozenset(

@@ -3,16 +3,14 @@
 Inside, where an arrow leads to what a module calls:
 
     serving -> app -> service                   the socket, the routes, and what they share
-    connection, gate, admission, exchange       bytes in and out, within bounds; who may ask for what
     requests, responses_request, answer_bodies  the bodies that come in and go out
     prompts, sampling, structure, tools         from a body to what the engine is asked; calls of functions
     generation, completions, chat, responses    from what the engine computes to an answer
-    tenants, hints, load_book                   whose a request is, how long it will be wanted, who else sends
-    metrics, page, work_log                     what is told of all this
+    hints                                       how long a prompt will be wanted
+    metrics, page_state, work_log               what is told of all this
 """
 
 from octavo.door import attach_door
 
 _OF_THE_ENGINE = dict.fromkeys(("Server", "Service", "make_app"), "engine")
-"""Routers use the others, and have no torch."""
 __getattr__, __dir__, __all__ = attach_door(__name__, __file__, _OF_THE_ENGINE)

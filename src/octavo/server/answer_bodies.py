@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from starlette.responses import Response
 
 TokenIds = list[int] | tuple[int, ...]
 
@@ -143,8 +142,3 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
 def encode(message: Any) -> bytes:
     """The answer, as JSON."""
     return msgspec.json.encode(message)
-
-
-def as_json(message: object) -> Response:
-    """The answer of a plain route."""
-    return Response(encode(message), media_type="application/json")

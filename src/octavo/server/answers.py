@@ -7,8 +7,8 @@ from secrets import token_hex
 from typing import Protocol
 
 from octavo.engine import FinishReason, RequestOutput, SamplingParams
+from octavo.http import ApiError, shutting_down
 from octavo.server.answer_bodies import PromptTokensDetails, Usage
-from octavo.server.errors import ApiError, shutting_down
 from octavo.server.generation import Gathered, Generation, Piece
 from octavo.server.prompts import PreparedPrompt
 from octavo.server.tools import End

@@ -12,17 +12,23 @@ from starlette.routing import Route
 
 from octavo.engine import Engine, published_plan
 from octavo.errors import InputError
-from octavo.server.answer_bodies import as_json, encode
-from octavo.server.engine_facts import EngineFacts
-from octavo.server.errors import bad_request, not_durable, shutting_down
-from octavo.server.gate import TENANT, Access
-from octavo.server.gated_app import gated_app
+from octavo.http import (
+    CONTENT_TYPE,
+    TENANT,
+    Access,
+    EngineFacts,
+    Tenant,
+    as_json,
+    bad_request,
+    gated_app,
+    not_durable,
+    read_page,
+    shutting_down,
+)
+from octavo.server.answer_bodies import encode
 from octavo.server.generation_route import GenerationRoute
-from octavo.server.metric import CONTENT_TYPE
-from octavo.server.page import read_page
 from octavo.server.page_state import PageStates
 from octavo.server.service import Service
-from octavo.server.tenants import Tenant
 from octavo.server.tokenize_route import DetokenizeRoute, TokenizeRoute
 from octavo.settings import shown
 

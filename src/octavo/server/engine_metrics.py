@@ -1,7 +1,7 @@
 """What `/metrics` tells of the engine and its pool."""
 
 from octavo.engine import EngineSnapshot
-from octavo.server.metric import ByLabels, Metric, counter, gauge
+from octavo.http import ByLabels, Metric, counter, gauge
 
 
 def _sheets(seen: EngineSnapshot) -> dict[str, float]:

@@ -8,9 +8,8 @@ from typing import NamedTuple, Self
 
 from octavo.chunks import Hint
 from octavo.engine import AsyncEngine, FinishReason, RequestOutput, RequestStream, SamplingParams, TokenLogprobs
-from octavo.server.errors import bad_request
+from octavo.http import OpenLoad, bad_request
 from octavo.server.live_requests import LiveRequest, LiveRequests
-from octavo.server.load_book import OpenLoad
 from octavo.server.prompts import PreparedPrompt
 from octavo.units import counted
 

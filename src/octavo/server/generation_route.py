@@ -4,14 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from octavo.engine import FinishReason
-from octavo.server.admission import Ticket
+from octavo.http import BodyRoute, Exchange, OpenLoad, Ticket, bad_request, event
 from octavo.server.answers import AnswerWriter, check_finished, failed, usage_of
-from octavo.server.body_route import BodyRoute
-from octavo.server.errors import bad_request
-from octavo.server.exchange import Exchange, event
 from octavo.server.generation import Generation, Piece
 from octavo.server.hints import hints_on_prompts
-from octavo.server.load_book import OpenLoad
 from octavo.server.requests import ChatRequest, CompletionRequest
 from octavo.server.responses_request import TurnRequest
 from octavo.server.service import Service

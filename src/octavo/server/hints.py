@@ -10,12 +10,10 @@ from itertools import takewhile
 
 from octavo.chunks import Hint, HintKind, read_lifetime
 from octavo.errors import InputError
-from octavo.server.errors import bad_request
+from octavo.http import RETAIN, bad_request
 from octavo.server.requests import CacheRetention, ChatMessage, ContentPart
 from octavo.settings import shown
 
-RETAIN = "x-octavo-retain"
-"""The header."""
 _LIFETIMES_S: Mapping[CacheRetention, float] = {"in_memory": 600.0, "in-memory": 600.0, "24h": 86400.0}
 _TTLS_S = {None: 300.0, "5m": 300.0, "1h": 3600.0}
 _MOST_PARTS = 4

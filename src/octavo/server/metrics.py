@@ -7,9 +7,8 @@ from prometheus_client import Histogram
 from prometheus_client.core import Metric as Family
 
 from octavo.engine import EngineSnapshot
+from octavo.http import ANSWERS, FIRST_TOKEN_S, GONE, Described, HttpMetrics, Metric, MetricKind, gauge
 from octavo.server.engine_metrics import ENGINE_METRICS
-from octavo.server.http_metrics import ANSWERS, FIRST_TOKEN_S, GONE, HttpMetrics
-from octavo.server.metric import Described, Metric, MetricKind, gauge
 from octavo.server.offload_metrics import OFFLOAD_METRICS
 from octavo.server.offload_view import OffloadReport
 from octavo.version import __version__

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from octavo.server.metric import ByLabels, Metric, Values, counter, gauge
+from octavo.http import ByLabels, Metric, Values, counter, gauge
 from octavo.server.offload_view import OffloadReport, TierView, view_tiers
 from octavo.tiers import CHUNK_EVENTS
 

@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 from octavo.chunks import Hint
 from octavo.engine import FastTokenizer
 from octavo.errors import MALFORMED
-from octavo.server.errors import bad_request
+from octavo.http import bad_request
 from octavo.server.hints import common_tokens, hints_on_parts
 from octavo.server.requests import ChatMessage, ChatRequest, CompletionRequest, ToolCall
 from octavo.server.tools import ToolFormat, find_format

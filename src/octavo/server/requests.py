@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from octavo.errors import MALFORMED, why_not_read
-from octavo.server.errors import ApiError, bad_request
+from octavo.http import ApiError, bad_request
 from octavo.settings import explain, shown
 
 Prompt = str | list[str | int | list[int]]

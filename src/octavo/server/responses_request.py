@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.server.errors import ApiError, bad_request
+from octavo.http import ApiError, bad_request
 from octavo.server.requests import (
     CacheRetention,
     CalledFunction,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from octavo.engine import MAX_LOGPROBS, SamplingParams
-from octavo.server.errors import bad_request
+from octavo.http import bad_request
 from octavo.server.requests import ChatRequest, CompletionRequest
 from octavo.server.structure import Structure
 

@@ -8,16 +8,14 @@ import msgspec
 from octavo.chunks import name_tenant
 from octavo.engine import AsyncEngine
 from octavo.errors import EngineError
-from octavo.server.admission import Admission
+from octavo.http import Admission, LoadBook, PatientCalls, bad_request, not_found
 from octavo.server.answers import AnswerWriter
 from octavo.server.chat import ChatWriter
 from octavo.server.completions import CompletionWriter
 from octavo.server.config import ServerConfig
-from octavo.server.errors import bad_request, not_found
 from octavo.server.history import History
 from octavo.server.ignored_fields import IgnoredFields
 from octavo.server.live_requests import LiveRequests
-from octavo.server.load_book import LoadBook
 from octavo.server.logprobs import TokenNamer, token_namer
 from octavo.server.metrics import ServerMetrics
 from octavo.server.offload_view import ReadOffload, Seen
@@ -26,7 +24,6 @@ from octavo.server.requests import ChatRequest, CompletionRequest, decode
 from octavo.server.responses import TurnWriter
 from octavo.server.responses_request import TurnRequest, in_own_names
 from octavo.server.structure import StructureReader
-from octavo.server.threads import PatientCalls
 from octavo.settings import shown
 from octavo.why import MOST_RECORDS, WhyReport, explain
 

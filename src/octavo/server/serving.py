@@ -11,12 +11,11 @@ import socket
 from collections.abc import Sequence
 
 from octavo.engine import AsyncEngine
+from octavo.http import SignalledServer, Tenant
 from octavo.server.app import make_app
 from octavo.server.config import ServerConfig
 from octavo.server.offload_view import ReadOffload
 from octavo.server.service import Service
-from octavo.server.signalled import SignalledServer
-from octavo.server.tenants import Tenant
 from octavo.server.work_log import tell_work
 
 _logger = logging.getLogger(__name__)

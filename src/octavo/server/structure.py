@@ -12,10 +12,9 @@ from typing import TypeVar
 
 from octavo.engine import FastTokenizer, Grammar, GrammarCompiler, find_added_token, json_grammar, regex_grammar
 from octavo.errors import InputError
-from octavo.server.errors import bad_request
+from octavo.http import PatientCalls, bad_request
 from octavo.server.prompts import template_of
 from octavo.server.requests import ChatRequest, CompletionRequest, ResponseFormat, StructuredOutputs
-from octavo.server.threads import PatientCalls
 from octavo.server.tools import AnswerReader, ToolFormat, answer_rule, calls_rule, find_format, make_reader, shows_tools
 from octavo.settings import shown
 

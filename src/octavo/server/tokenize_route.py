@@ -6,10 +6,7 @@ from abc import abstractmethod
 
 import msgspec
 
-from octavo.server.admission import Ticket
-from octavo.server.body_route import BodyRoute
-from octavo.server.errors import bad_request
-from octavo.server.exchange import Exchange
+from octavo.http import BodyRoute, Exchange, Ticket, bad_request
 from octavo.server.requests import decode
 from octavo.server.service import Service
 

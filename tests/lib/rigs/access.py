@@ -1,6 +1,6 @@
 """Which of an app's routes which key opens, asked over its socket."""
 
-from octavo.server import Access
+from octavo.http import Access
 
 _REFUSED = {401, 403}
 

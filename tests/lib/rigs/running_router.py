@@ -5,8 +5,8 @@ import threading
 import httpx
 
 from octavo.events import PublisherConfig
+from octavo.http import open_socket, url_of
 from octavo.router import RouterConfig, RouterServer, look_up
-from octavo.server import open_socket, url_of
 from rigs.running_server import MODEL, RunningServer
 
 

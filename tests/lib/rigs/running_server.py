@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import httpx
 
 from octavo.engine import AsyncEngine, Engine, EngineConfig, offload_maker
-from octavo.server import Server, ServerConfig, open_socket, url_of
+from octavo.http import open_socket, url_of
+from octavo.server import Server, ServerConfig
 from rigs.offload_always import offload_always
 
 MODEL = "tiny"

@@ -6,8 +6,8 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from octavo.http import open_socket, url_of
 from octavo.router import SELECTION_METRICS, SelectionConfig, SelectionServer
-from octavo.server import open_socket, url_of
 from rigs.publishing_engine import HASHES, TOKENS
 
 ASKED = {"model_name": "m", "token_ids": [*TOKENS, *[5] * 8]}

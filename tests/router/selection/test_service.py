@@ -10,8 +10,8 @@ import pytest
 
 from octavo.errors import InputError
 from octavo.events import PublishedPlan
+from octavo.http import ApiError
 from octavo.router import FleetIndex, SelectionService
-from octavo.server import ApiError
 from octavo.specs import CacheDType, FullAttentionSpec, MambaSpec
 from rigs.publishing_engine import BLOCK_SIZE, HASHES, SHORTEST, TOKENS, Publishing, in_store, stored
 

@@ -15,11 +15,7 @@ from starlette.routing import Route
 
 from octavo.errors import MALFORMED, why_not_read
 from octavo.events import check_subscriber
-from octavo.router.selection.config import SelectionConfig
-from octavo.router.selection.metrics import SelectionMetrics
-from octavo.router.selection.requests import WorkerId
-from octavo.router.selection.service import SelectionService
-from octavo.server import (
+from octavo.http import (
     CONTENT_TYPE,
     Access,
     Admission,
@@ -32,6 +28,10 @@ from octavo.server import (
     bad_request,
     gated_app,
 )
+from octavo.router.selection.config import SelectionConfig
+from octavo.router.selection.metrics import SelectionMetrics
+from octavo.router.selection.requests import WorkerId
+from octavo.router.selection.service import SelectionService
 
 _Method: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[object]]
 _JSON_HEADER = (b"content-type", b"application/json")

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from octavo.http import ApiError, bad_request, not_found, overloaded
 from octavo.router.selection.partition import Partition, Rank
 from octavo.router.selection.requests import Registration, Worker, WorkerId
-from octavo.server import ApiError, bad_request, not_found, overloaded
 from octavo.settings import shown
 
 _MOST_WORKERS = 1 << 14

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from octavo.server import HttpConfig
+from octavo.http import HttpConfig
 from octavo.settings import Count, Seconds, Secret
 
 

@@ -1,7 +1,7 @@
 """What the `/metrics` of a selection service tells."""
 
+from octavo.http import ANSWERS, GONE, Described, HttpMetrics, Metric, counter, gauge
 from octavo.router.selection.service import SelectionService
-from octavo.server import ANSWERS, GONE, Described, HttpMetrics, Metric, counter, gauge
 
 _SELECTION_METRICS: tuple[Metric[SelectionService], ...] = (
     counter("octavo_select_selections_total", "Workers that were chosen.", lambda seen: seen.num_selections),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from octavo.errors import InputError
 from octavo.events import MEDIUM_CPU, MEDIUM_GPU, ExternalHash
 from octavo.hashing import BlockHasher
+from octavo.http import EngineFacts, Load
 from octavo.router.address import EngineAddress
 from octavo.router.index import FleetIndex
 from octavo.router.indexes import Indexes, ReadPrompt
@@ -19,7 +20,6 @@ from octavo.router.placement import Placement
 from octavo.router.prompt_reader import short_text
 from octavo.router.remedies import OF_WORKERS
 from octavo.router.selection.requests import Question, Worker, WorkerId
-from octavo.server import EngineFacts, Load
 
 _MEDIA_OF_LEVELS = ((MEDIUM_GPU,), (MEDIUM_GPU, MEDIUM_CPU), None)
 

@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
+from octavo.http import ApiError, not_found, overloaded
 from octavo.router.engine_load import Reservation
 from octavo.router.placement import Placement
-from octavo.server import ApiError, not_found, overloaded
 from octavo.settings import shown
 
 _MOST = 1 << 16

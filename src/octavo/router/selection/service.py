@@ -18,6 +18,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from octavo.events import BlockStored
+from octavo.http import ApiError, not_found
 from octavo.router.indexes import ReadPrompt
 from octavo.router.placement import Choice
 from octavo.router.selection.catalogue import Catalogue
@@ -25,7 +26,6 @@ from octavo.router.selection.dumping import dump_as_json
 from octavo.router.selection.partition import Levels, Partition, Rank
 from octavo.router.selection.requests import Question, Registration, Worker, WorkerId, read
 from octavo.router.selection.reservations import Booking, Reservations
-from octavo.server import ApiError, not_found
 from octavo.settings import shown
 
 

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from octavo.server import ending_well
+from octavo.http import ending_well
 
 
 class Thing:

@@ -8,11 +8,11 @@ from typing import TypeAlias, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
-from octavo.server.admission import Ticket
-from octavo.server.body_parts import check_parts
-from octavo.server.config import HttpConfig
-from octavo.server.errors import ApiError
-from octavo.server.gate import TENANT
+from octavo.http.admission import Ticket
+from octavo.http.body_parts import check_parts
+from octavo.http.config import HttpConfig
+from octavo.http.errors import ApiError
+from octavo.http.gate import TENANT
 
 T = TypeVar("T")
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -23,6 +23,8 @@ GIVE_UP = "octavo.give_up"
 """The key in a request's scope for a function that ends its connection at once. What is unsent is dropped."""
 IGNORED_FIELDS = "x-octavo-ignored-fields"
 """The header of an answer that names the request's fields without effect."""
+RETAIN = "x-octavo-retain"
+"""The header of a request that says how long its prompt will be wanted."""
 DONE = b"data: [DONE]\n\n"
 _LINE_ENDS = {character.encode(): f"\\u{ord(character):04x}".encode() for character in "\x85\u2028\u2029"}
 """By character: its escape in JSON."""

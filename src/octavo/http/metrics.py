@@ -6,7 +6,7 @@ from types import MappingProxyType
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import Metric as Family
 
-from octavo.server.metric import Described, MetricKind, render
+from octavo.http.metric import Described, MetricKind, render
 
 FIRST_TOKEN_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100)
 """The buckets of a time to the first token."""

@@ -3,7 +3,7 @@
 import pytest
 
 from octavo.errors import InputError
-from octavo.server import read_tenants
+from octavo.http import read_tenants
 
 GOOD = "- {key: sk-a, tenant: a, quota: 1GiB}\n- {key: sk-b, tenant: a, quota: 1GiB}\n- {key: sk-c, tenant: c}\n"
 

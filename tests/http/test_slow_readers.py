@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from octavo.server.connection import Connection
+from octavo.http.connection import Connection
 from rigs.running_server import serving
 
 COMPLETION = {"prompt": [5] * 300, "max_tokens": 1, "logprobs": 20, "echo": True}

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from socket import socket
 from types import FrameType
 
-from octavo.server.http_server import HttpServer
-from octavo.server.signals import taking_signals
+from octavo.http.server import HttpServer
+from octavo.http.signals import taking_signals
 from octavo.units import counted
 
 _logger = logging.getLogger(__name__)

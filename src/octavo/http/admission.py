@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from octavo.server.errors import overloaded, shutting_down
+from octavo.http.errors import overloaded, shutting_down
 from octavo.units import counted
 
 

@@ -9,11 +9,11 @@ from contextlib import suppress
 import pytest
 
 from octavo.errors import InputError
-from octavo.server.admission import Admission
-from octavo.server.config import ServerConfig
-from octavo.server.errors import ApiError
-from octavo.server.exchange import ClientGoneError, Exchange
-from octavo.server.sockets import open_socket
+from octavo.http.admission import Admission
+from octavo.http.errors import ApiError
+from octavo.http.exchange import ClientGoneError, Exchange
+from octavo.http.sockets import open_socket
+from octavo.server import ServerConfig
 
 
 async def never(*_):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from octavo.server.threads import PatientCalls
+from octavo.http.threads import PatientCalls
 
 PATIENCE_S = 300.0
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from octavo.errors import InputError
-from octavo.server.app import make_app
-from octavo.server.config import HttpConfig
-from octavo.server.connection import Connection, most_connections
-from octavo.server.sockets import open_socket
+from octavo.http.config import HttpConfig
+from octavo.http.connection import Connection, most_connections
+from octavo.http.sockets import open_socket
+from octavo.server import make_app
 from rigs.running_server import serving
 
 MOST = 20
@@ -297,11 +297,11 @@ def test_a_body_that_trickles_is_given_up(hasty_server):
 
 def test_who_still_sends_a_body_that_is_too_long_is_told(model_folder, monkeypatch):
     with serving(model_folder, bounds={"max_body_bytes": 1000}) as server:
-        monkeypatch.setattr("octavo.server.exchange._LINGER_S", 60.0)
+        monkeypatch.setattr("octavo.http.exchange._LINGER_S", 60.0)
         with connect(server) as connection:
             connection.sendall(posted(b" " * (32 << 20)))
             assert status_of(read_all(connection)) == 413
-        monkeypatch.setattr("octavo.server.exchange._LINGER_S", 0.1)
+        monkeypatch.setattr("octavo.http.exchange._LINGER_S", 0.1)
         with connect(server) as connection:
             connection.sendall(HEAD + b"content-length: 2000\r\n\r\n")
             assert status_of(read_all(connection)) == 413, "and its connection is closed, though nothing comes"
@@ -456,7 +456,7 @@ def test_an_answer_that_takes_long_is_no_silence(hasty_server):
 
 def test_a_process_that_may_open_hardly_any_files_is_refused(monkeypatch):
     """ZeroMQ ends a process that lacks its next file."""
-    monkeypatch.setattr("octavo.server.connection.resource.getrlimit", lambda _: (32, 63))
+    monkeypatch.setattr("octavo.http.connection.resource.getrlimit", lambda _: (32, 63))
     with pytest.raises(InputError, match=r"may open 63 files, .* raise the hard limit of open files \(ulimit -Hn\)"):
         open_socket(HttpConfig(port=0))
 

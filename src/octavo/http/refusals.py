@@ -2,12 +2,13 @@
 
 from http import HTTPStatus
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import OctavoError
-from octavo.server.errors import ApiError, as_api_error
+from octavo.http.errors import ApiError, as_api_error
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
@@ -25,6 +26,11 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
 def as_response(error: ApiError) -> Response:
     """The answer for a client."""
     return Response(error.body, error.status, error.headers, "application/json")
+
+
+def as_json(message: object) -> Response:
+    """The answer of a plain route."""
+    return Response(msgspec.json.encode(message), media_type="application/json")
 
 
 REFUSALS = {HTTPException: _refuse_http, OctavoError: _refuse, Exception: _refuse}

@@ -9,11 +9,11 @@ from contextlib import suppress
 
 from starlette.types import Receive, Scope, Send
 
-from octavo.server.admission import Admission, Ticket
-from octavo.server.config import HttpConfig
-from octavo.server.errors import as_api_error, shutting_down
-from octavo.server.exchange import ClientGoneError, Exchange
-from octavo.server.http_metrics import HttpMetrics
+from octavo.http.admission import Admission, Ticket
+from octavo.http.config import HttpConfig
+from octavo.http.errors import as_api_error, shutting_down
+from octavo.http.exchange import ClientGoneError, Exchange
+from octavo.http.metrics import HttpMetrics
 
 _LAST_WORDS_S = 0.5
 """The time for a refusal at the end: its client may not read."""

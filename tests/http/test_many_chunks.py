@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from octavo.server import connection
+from octavo.http import connection
 from rigs.running_server import serving
 
 BODY = json.dumps({"prompt": "a" * 300, "max_tokens": 1}).encode()

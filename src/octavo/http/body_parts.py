@@ -5,7 +5,7 @@ and again. A body of 30 MB with 7,864,318 lists stopped a server for seven secon
 health, so that a router gave it up. The same number of bytes as one text, or as numbers, takes less than half a second.
 """
 
-from octavo.server.errors import bad_request
+from octavo.http.errors import bad_request
 
 _FEWEST = 1 << 19
 _BYTES_PER_PART = 64

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import Any, TypeVar
 
-from octavo.server.errors import overloaded
+from octavo.http.errors import overloaded
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from octavo.errors import InputError
-from octavo.server.config import HttpConfig
-from octavo.server.connection import SPARE_CONNECTIONS, Connection, check_files, most_connections
+from octavo.http.config import HttpConfig
+from octavo.http.connection import SPARE_CONNECTIONS, Connection, check_files, most_connections
 
 _BACKLOG = 128
 

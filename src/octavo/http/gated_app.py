@@ -8,11 +8,11 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 
-from octavo.server.config import HttpConfig
-from octavo.server.exchange import IGNORED_FIELDS
-from octavo.server.gate import Access, Gate
-from octavo.server.refusals import REFUSALS
-from octavo.server.tenants import Tenant
+from octavo.http.config import HttpConfig
+from octavo.http.exchange import IGNORED_FIELDS
+from octavo.http.gate import Access, Gate
+from octavo.http.refusals import REFUSALS
+from octavo.http.tenants import Tenant
 
 
 def gated_app(

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from octavo.server import Admission, BodyRoute, HttpMetrics, ServerConfig
+from octavo.http import Admission, BodyRoute, HttpMetrics
+from octavo.server import ServerConfig
 
 SCOPE = {"type": "http", "path": "/v1/completions", "headers": []}
 

@@ -7,10 +7,10 @@ from socket import socket
 import uvicorn
 from starlette.types import ASGIApp
 
-from octavo.server.accepting import tell_full
-from octavo.server.config import HttpConfig
-from octavo.server.connection import most_connections
-from octavo.server.sockets import http_settings
+from octavo.http.accepting import tell_full
+from octavo.http.config import HttpConfig
+from octavo.http.connection import most_connections
+from octavo.http.sockets import http_settings
 
 
 class HttpServer(uvicorn.Server):

@@ -21,9 +21,9 @@ from starlette.requests import HTTPConnection
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from octavo.server.errors import ApiError, overloaded
-from octavo.server.refusals import as_response
-from octavo.server.tenants import Tenant, shown_key
+from octavo.http.errors import ApiError, overloaded
+from octavo.http.refusals import as_response
+from octavo.http.tenants import Tenant, shown_key
 
 _Headers = dict[bytes, bytes]
 

@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from octavo.errors import InputError
-from octavo.server.config import HttpConfig
-from octavo.server.exchange import GIVE_UP
+from octavo.http.config import HttpConfig
+from octavo.http.exchange import GIVE_UP
 
 SPARE_CONNECTIONS = 32
 """Connections beyond the limit that are still accepted, so that `/health` is answered when all others are busy."""

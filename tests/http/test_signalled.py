@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from octavo.server import HttpConfig, SignalledServer
-from octavo.server.accepting import tell_full
+from octavo.http import HttpConfig, SignalledServer
+from octavo.http.accepting import tell_full
 
 
 async def end_while_open(most_open):

@@ -17,7 +17,7 @@ import yaml
 from msgspec import Meta
 
 from octavo.errors import InputError
-from octavo.server.config import api_keys_of
+from octavo.http.config import api_keys_of
 from octavo.settings import Secret, Settings, Size, load_yaml
 
 _MOST_BYTES = 1 << 20
