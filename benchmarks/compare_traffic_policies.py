@@ -2,14 +2,15 @@
 
     python benchmarks/compare_traffic_policies.py --model examples/models/gpt-oss-20b.json \
         --device 3GiB --memory 8GiB 16GiB 30GiB [--kinds documents loops] [--requests 1200] [--seeds 1]
-    ... --block-size 16 --kinds questions turns
+    ... --block-size 16 --kinds questions tasks turns
 
 Kinds, in blocks: `documents`, asked about by Zipf's law; `retrieval`, one to three parts of documents after a system
 prompt; `loops`, one document after the other and again; `tenants`, conversations after instructions of different
 popularity; `agents`, a few that grow long; `thinking`, conversations that leave out what was thought; `mixture`, four
-of these at once. In tokens: `questions` of 20 to 400 about 60 documents of 4,000 to 24,000; `turns` of 50 to 960 in
-60 conversations after one of four instructions. Points of a hundred: what each resumes of the prompts' tokens;
-`ahead`: what the default resumes more than the better of LRU and ARC.
+of these at once. In tokens: `questions` of 20 to 400 about 60 documents of 4,000 to 24,000; `tasks` of 700 to 2,500
+about 30 of 6,000 to 40,000; `turns` of 50 to 960 in 60 conversations after one of four instructions. Points of a
+hundred: what each resumes of the prompts' tokens; `ahead`: what the default resumes more than the better of LRU and
+ARC.
 """
 
 import argparse
@@ -132,6 +133,12 @@ def questions(chooser: Random, blocks: Blocks) -> Prompts:
         yield chooser.choice(texts) + blocks.of_tokens(chooser.choice([20, 40, 60, 100, 200, 400]))
 
 
+def tasks(chooser: Random, blocks: Blocks) -> Prompts:
+    texts = [blocks.of_tokens(chooser.randrange(6000, 40_000)) for _ in range(30)]
+    while True:
+        yield chooser.choice(texts) + blocks.of_tokens(chooser.choice([700, 1200, 2500]))
+
+
 def turns(chooser: Random, blocks: Blocks) -> Prompts:
     instructions = [blocks.of_tokens(chooser.randrange(160, 1920)) for _ in range(4)]
     live: list[list[int]] = []
@@ -146,7 +153,9 @@ def turns(chooser: Random, blocks: Blocks) -> Prompts:
 
 
 IN_BLOCKS = (documents, retrieval, loops, tenants, agents, thinking, mixture)
-KINDS: dict[str, Callable[[Random, Blocks], Prompts]] = {kind.__name__: kind for kind in (*IN_BLOCKS, questions, turns)}
+KINDS: dict[str, Callable[[Random, Blocks], Prompts]] = {
+    kind.__name__: kind for kind in (*IN_BLOCKS, questions, tasks, turns)
+}
 
 
 def main() -> None:

@@ -130,6 +130,15 @@ class Writer:
         return can_resume(self.groups, path, self.present)
 
 
+def tokens_saved(writer, path):
+    """What a point's worth counts."""
+    policy = writer.policy
+    policy._reckon_changed()
+    policy.check_invariants()
+    point = policy._full_point(policy_suite.block_hash_of(path))
+    return policy._points.tokens_per_slot[point] * policy._points.freed[point]
+
+
 def test_what_no_point_needs_goes_first():
     writer = Writer()
     writer.store([0, 1, 2, 3])
@@ -179,6 +188,19 @@ def test_a_point_that_a_later_one_follows_goes_first():
     writer.store([0] * 3)
     assert {key[-1] for key in writer.evict(3)} == {1, 2}, "no attention"
     assert writer.kept == [[0] * 6]
+
+
+def test_a_point_saves_more_or_less_when_one_below_it_goes_or_comes():
+    """Of the points inside a long prompt those that are left are worth all that would be computed without them."""
+    writer = Writer()
+    for end in (3, 9, 12):
+        writer.store([0] * end)
+    writer.promise([0] * 9)
+    writer.evict(1)
+    assert writer.kept == [[0] * 9, [0] * 12], "the first was the least"
+    assert tokens_saved(writer, [0] * 9) == 9 * policy_suite.TOKENS_PER_CHUNK
+    writer.store([0] * 6)
+    assert tokens_saved(writer, [0] * 9) == 3 * policy_suite.TOKENS_PER_CHUNK
 
 
 def test_the_former_turn_stands_again_when_the_later_one_goes():

@@ -3,7 +3,8 @@
     points, and in a prefix group the stretches that follow  --hold-->  a stretch  --holds-->  the one before
 
 A stretch that nobody holds any more is unneeded. Where one holder is left, the point that it belongs to frees more than
-before when it goes: such points are noted, so that their worth is reckoned anew.
+before when it goes; and where a point comes or goes, the next one saves fewer tokens or more. Such points are noted, so
+that their worth is reckoned anew.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +24,8 @@ class HeldStretches(StretchColumns):
         self._lists = LinkedLists(_NUM_LISTS)
         """One list of unneeded stretches, and one of all other idle stretches, the longest idle first."""
         self.changed: set[int] = set()
-        """Points that may hold more or less for themselves than when they were last reckoned. Point 0 stands for
-        none."""
+        """Points that may hold more or less for themselves than when they were last reckoned, or save more or less.
+        Point 0 stands for none."""
 
     def _grow(self) -> None:
         super()._grow()
@@ -34,6 +35,7 @@ class HeldStretches(StretchColumns):
         """A point ends with this stretch of a prefix group, and holds it."""
         self.points[number] = point
         self._count_holder(number, self.holders[number])
+        self.changed.add(self.next_point(number))
 
     def remove_point(self, number: int, point: int) -> None:
         """A point no longer holds this stretch, which it may have ended with."""
@@ -102,8 +104,11 @@ class HeldStretches(StretchColumns):
             self._forget(number)
 
     def _note_change(self, number: int) -> None:
-        """Notes that the point which alone holds this stretch may now hold more or less for itself."""
-        self.changed.add(self.only_point(number))
+        """Notes that the point which alone holds this stretch may now hold more or less for itself, or that the next
+        one saves more or less."""
+        if self.num_holders[number] == 1:
+            own = self.points[number] if self.in_prefix[number] else self.holders[number]
+            self.changed.add(own or self.next_point(number))
 
     def _forget(self, number: int, *, is_indexed: bool = True) -> None:
         """Forgets a stretch that nobody holds."""

@@ -191,7 +191,7 @@ class PointKeeper:
         """Begins a point. The point below it lies in between if the same request promised it."""
         points = self._points
         below = self._stretches.point_below(points.tips[point])
-        points.new_tokens[point] = points.num_tokens[point] - points.num_tokens[below]
+        points.new_tokens[point] = self._tokens_saved(point)
         if below and points.roles[below] == Role.NEW and points.num_tokens[below] <= promised_tokens:
             points.roles[below] = Role.BETWEEN
             points.turn_into(below, self._class_of(below))
@@ -292,10 +292,15 @@ class PointKeeper:
         if self._is_plain:
             tokens = max(1, num_slots) * self._main_group.tokens_per_chunk
         else:
-            tokens = points.num_tokens[point] - points.num_tokens[stretches.point_below(tip)]
+            tokens = self._tokens_saved(point)
             if not is_followed:
                 shared = sum(map(stretches.shared_slots, held))
         points.set_worth(point, num_slots, shared, tokens, is_followed=is_followed)
+
+    def _tokens_saved(self, point: int) -> int:
+        """Those beyond the next point below."""
+        num_tokens = self._points.num_tokens
+        return num_tokens[point] - num_tokens[self._stretches.point_below(self._points.tips[point])]
 
     def _exclusive_slots(self, point: int) -> int:
         """The slots that become free if a point is given up and nobody reads them."""

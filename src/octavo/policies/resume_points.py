@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from octavo.chunks import GroupOffloadConfig, OffloadKey, PromisedPoint, StoredChunk, get_offload_block_hash
 from octavo.ids import BlockHash
 from octavo.policies.base import EvictionPolicy
-from octavo.policies.hazards import Role
+from octavo.policies.hazards import FOLLOWED, Role
 from octavo.policies.point_keeper import PointKeeper
 from octavo.policies.safety_net import SafetyNet
 from octavo.tables import Part
@@ -239,11 +239,20 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
     def keeps(self, block_hash: BlockHash) -> bool:
         return bool(self._full_point(block_hash))
 
+    def _saves_what_is_known(self, point: int) -> bool:
+        """Whether a point's worth counts its tokens. They may be old where what lies below it parts; and those of a
+        point that nobody follows are shared."""
+        points, tip = self._points, self._points.tips[point]
+        if self._is_plain or points.rows[point] < FOLLOWED or self._stretches.parts_below(tip):
+            return True
+        return points.tokens_per_slot[point] == self._tokens_saved(point) / (points.freed[point] or 1)
+
     def check_invariants(self) -> None:
         self._stretches.check_invariants()
         reckoned = set(self._points) - self._stretches.changed
         for point in reckoned:
             assert self._points.freed[point] == self._exclusive_slots(point), "its worth is what giving it up frees"
+            assert self._saves_what_is_known(point), "and the tokens beyond the next point below"
         self._points.check_invariants(reckoned)
         assert self._stretches.numbers().issuperset(self._bare_tips), "a bare tip is a stretch that is there"
         if self._net is not None:

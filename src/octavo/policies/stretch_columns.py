@@ -88,6 +88,15 @@ class StretchColumns:
             number = befores[number]
         return points[number]
 
+    def parts_below(self, number: int) -> bool:
+        """Whether other sequences part from this one between a stretch of a prefix group and the next point before."""
+        number = self.befores[number]
+        while number and not self.points[number]:
+            if self.num_holders[number] > 1:
+                return True
+            number = self.befores[number]
+        return False
+
     def has_run(self, key: OffloadKey | None, count: int) -> bool:
         """Whether the last `count` chunks up to this one are there."""
         while count > 0:
@@ -99,12 +108,20 @@ class StretchColumns:
         return True
 
     def point_above(self, number: int) -> int:
-        """The point that holds a stretch of a prefix group, or the next point after it if the sequence does not part;
-        else 0."""
+        """The point that alone holds a stretch of a prefix group, or what follows it; 0 if there is none."""
         while self.num_holders[number] == 1:
             if self.points[number]:
                 return self.points[number]
             number = self.holders[number]
+        return 0
+
+    def next_point(self, number: int) -> int:
+        """The next point after the end of a stretch of a prefix group, if the sequence does not part before it; else
+        0. Others may follow it."""
+        while self.num_holders[number] - (self.points[number] > 0) == 1:
+            number = self.holders[number]
+            if self.points[number]:
+                return self.points[number]
         return 0
 
     def end_above(self, number: int) -> int:
