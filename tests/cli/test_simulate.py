@@ -173,11 +173,11 @@ def test_a_picture_that_cannot_be_written_leaves_the_former_one(octavo, trace, t
     picture = tmp_path / "curve.svg"
     picture.write_text("of yesterday")
 
-    def half(path, _):
-        path.touch()
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def on_a_full_disk(handle, mode):
+        os.close(handle)
+        return Path("/dev/full").open(mode)
 
-    monkeypatch.setattr(Path, "write_bytes", half)
+    monkeypatch.setattr(os, "fdopen", on_a_full_disk)
     ran = octavo("simulate", trace, "--model", MODEL, *SWEEP, "--plot", picture)
     assert (ran.code, ran.err.endswith("cannot be written: No space left on device\n")) == (2, True)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("curve.svg", "of yesterday")]

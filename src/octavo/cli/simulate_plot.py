@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from octavo.cli.simulate_question import Question
 from octavo.cli.simulate_view import size_in_gib
 from octavo.errors import InputError
 from octavo.extras import load_package
+from octavo.replacing import replacing
 
 if TYPE_CHECKING:
     from octavo.sim import SimReport
@@ -59,12 +59,8 @@ def draw(path: Path, results: "Sequence[tuple[Question, SimReport]]", swept: str
 
 def _write(path: Path, picture: bytes) -> None:
     """Writes the whole picture or nothing: on a full disk a former one stays."""
-    target = Path(os.path.realpath(path))
-    draft = target.with_name(f".octavo-{os.getpid()}.tmp")
     try:
-        draft.write_bytes(picture)
-        draft.replace(target)
+        with replacing(Path(os.path.realpath(path)), mode=0o666) as file:
+            file.write(picture)
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
         raise InputError(f"--plot: {str(path)!r} cannot be written: {error.strerror}") from error
