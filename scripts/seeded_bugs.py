@@ -20,7 +20,7 @@ LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
 TURNS = ("tests/engine/test_scheduler.py", "-k", "tenant")
 LENDING = ("tests/offload/test_lending.py",)
 STALLS = ("tests/engine/test_stalls.py",)
-POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back or fork")
+POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back or fork or saves_more")
 DOCUMENTS = ("tests/sim/test_policy_net.py", "-k", "documents_rather")
 LOOPS = ("tests/sim/test_policy_net.py", "-k", "part_of_a_loop")
 PASSED = ("tests/sim/test_policy_net.py", "-k", "went_through")
@@ -299,6 +299,13 @@ ENGINE_BUGS = (
         right="Role.PASSED if role is Role.BETWEEN else role",
         wrong="role",
         tests=PASSED,
+    ),
+    Bug(
+        name="a point does not count what has gone before it",
+        file="policies/held_stretches.py",
+        right="self.changed.add(own or self.next_point(number))",
+        wrong="self.changed.add(own or self.point_above(number))",
+        tests=POINTS,
     ),
     Bug(
         name="what both sides of a fork keep costs neither",
