@@ -85,6 +85,7 @@ def test_text_stands_for_any_kind_of_value(flag, text, value):
         ("offload: {disk: 3}", "offload.disk must be keys and values"),
         ("offload: {tiers: [{type: disk, pth: 3}]}", "unknown setting 'pth'; did you mean 'path'?"),
         ("offload: {policy: fifo}", "policy 'fifo' is not known"),
+        ("router: {engine: [{a: 1, b: [02]}]}", "router.engine[0] must be text, not {'a': 1, 'b': [2]}"),
         ("[1]", "must hold keys and values with settings"),
     ],
 )

@@ -108,7 +108,7 @@ def _as_a_flag(setting: Setting, value: object) -> object:
         case Written():
             return value.text
         case list() if setting.is_repeated:
-            return [one.text if isinstance(one, Written) else one for one in value]
+            return [one.text if isinstance(one, Written) else without_texts(one) for one in value]
         case _:
             return without_texts(value)
 
