@@ -1,11 +1,13 @@
 """The default policy is no worse than LRU and ARC, through the scheduler, whatever the traffic."""
 
 from functools import cache
+from itertools import count, islice
 from random import Random
 
 import pytest
 
 from octavo.sim import SimConfig, Speeds, Trace, replay
+from octavo.specs import RequestLimits
 from octavo.testing import TRAFFIC, full, make_traffic, small_model, state, window
 
 BLOCK = 4
@@ -15,6 +17,7 @@ MODELS = {
     "full": small_model(full(4, heads=64)),
     "window + state + full": small_model(window(8, heads=64), state(4, elements=2048), full(4, heads=32)),
 }
+LONG = RequestLimits(max_model_len=700 * BLOCK, max_step_tokens=2048)
 SHARES = (0.05, 0.2)
 """Of the footprint."""
 
@@ -114,3 +117,23 @@ def test_a_hybrid_keeps_what_several_requests_went_through():
         return prompts
 
     assert lead_over_arc(small_model(window(8, heads=32), full(4, heads=64)), in_pairs, 0.15) >= -0.005
+
+
+@cache
+def tasks(seed):
+    """Thirty documents of 90 to 600 blocks, in any order, each time with a task of its own."""
+    chooser, numbers = Random(seed), count(1)
+    texts = [list(islice(numbers, chooser.randrange(90, 600))) for _ in range(30)]
+    prompts = [chooser.choice(texts) + list(islice(numbers, chooser.choice((10, 18, 38)))) for _ in range(200)]
+    return Trace.of_prompts(prompts, block_tokens=BLOCK, interval_s=10.0)
+
+
+def test_a_long_document_keeps_its_last_point():
+    """Its last point saves all that comes before it once the points inside have gone. Who overlooks that gives up one
+    window after the other, keeps the attention for nothing, and resumes no more than LRU does."""
+    model = small_model(window(8 * BLOCK, heads=64), full(BLOCK, heads=64), limits=LONG)
+    gained = [
+        resumed_of(tasks(seed), model, "resume_points", 0.4) - resumed_of(tasks(seed), model, "lru", 0.4)
+        for seed in (1, 2)
+    ]
+    assert sum(gained) / len(gained) >= 0.03
