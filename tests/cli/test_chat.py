@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
-from octavo.cli.chat import Conversation, talk
+from octavo.cli.commands.chat import Conversation, talk
 from octavo.cli.output import printable
 from octavo.engine import save_tiny_model
 from rigs.running_server import serving

@@ -10,7 +10,7 @@ from itertools import chain, repeat
 import httpx
 import pytest
 
-from octavo.cli.chat import Conversation
+from octavo.cli.commands.chat import Conversation
 from octavo.errors import InputError
 
 pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")

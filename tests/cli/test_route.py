@@ -39,7 +39,7 @@ def test_a_selection_ends_when_asked(number):
 
 @pytest.mark.parametrize("command", [["route", "http://127.0.0.1:9"], ["select"]])
 def test_a_signal_before_it_serves_ends_it_as_it_should(command):
-    name = f"octavo.cli.{command[0]}"
+    name = f"octavo.cli.commands.{command[0]}"
     program = (
         f"import signal, {name}; from importlib import import_module; from octavo.cli import main\n"
         f"import_module({name!r}).write_ready = lambda _: signal.raise_signal(signal.SIGTERM)\n"

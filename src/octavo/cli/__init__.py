@@ -1,13 +1,10 @@
 """The `octavo` command: it shows what the packages below compute.
 
-Each command is a module of its name (`vllm_check`, `route_drain`): its flags, and the calls that answer it. What shows
-the answer is beside it as `plan_view`, what takes long as `simulate_run`. What commands share, where an arrow leads to
-what a module calls:
+`octavo plan` is in `commands.plan`. What commands share, where an arrow leads to what a module calls:
 
     entry -> command -> commands                from the process to the command that is called
     setting_flags, setting_sources -> setting   settings as flags; their values, and where each comes from
     setting -> setting_text                     one value that a person can give, and how its text is read
-    serve_engine                                from the settings of `octavo serve` to an engine and its server
     serve_client -> answers                     a client of any server, and what servers answer
     flags, path_flags, many_flags, output, drawing, exit_codes
                                                 how commands ask and answer

@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from octavo.chunks import name_tenant
+from octavo.cli.commands.store_address import at_a_store
+from octavo.cli.commands.store_view import aged_amount_of, amount_of, owner_of, total_of
 from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import bytes_of, is_hex, naming, not_empty
 from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import confirm, write_output
-from octavo.cli.store_address import at_a_store
-from octavo.cli.store_view import aged_amount_of, amount_of, owner_of, total_of
 from octavo.errors import InputError
 from octavo.namespace import NAMESPACE_PART
 from octavo.stores import (

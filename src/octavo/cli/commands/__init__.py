@@ -1,5 +1,17 @@
 """All commands by name. A command is in the module of its name, which is imported when somebody calls it: `octavo plan`
-does not wait for what `octavo serve` needs."""
+does not wait for what `octavo serve` needs.
+
+A module has the command's flags, and the calls that answer it. Beside it are:
+
+    cache_view, events_view, plan_view, simulate_view, store_view, vllm_check_view, bench_report
+                                                   what shows the answer
+    bench_runner, simulate_run, vllm_check_run, warm_run, demo_chat, serve_engine
+                                                   what takes long
+    bench_workload, demo_kinds, simulate_question  what is asked
+    events_file, events_sender                     events on a disk, and from there to who listens
+    store_address                                  where a store is
+    simulate_plot, sheet_picture                   pictures
+"""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -74,7 +86,7 @@ def load_command(name: str) -> Any:
     """The command itself: the function with the name of its module, or the module's `app` of several."""
     kind, line = COMMANDS[name]
     place = name.replace(" ", "_").replace("-", "_")
-    module = import_module(f"octavo.cli.{place}")
+    module = import_module(f"{__name__}.{place}")
     parent = typer.Typer()
     if issubclass(kind, TyperGroup):
         parent.add_typer(module.app, name=name, help=line)

@@ -25,9 +25,9 @@ def warm(
     parallel: Annotated[int, typer.Option(help="Prompts that are under way at once.", min=1, max=256)] = 4,
 ) -> None:
     """Have a server compute and keep the prompts of a file; exit with 1 if any was refused."""
+    from octavo.cli.commands.warm_run import Warmer, read_prompts
     from octavo.cli.run_async import run_async
     from octavo.cli.serve_client import base_url_of, find_model, headers_of, open_async_client, open_client
-    from octavo.cli.warm_run import Warmer, read_prompts
 
     prompts = read_prompts(file)
     base_url, headers = base_url_of(url), headers_of(api_key)

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
+from octavo.cli.commands.plan_view import show_plan
 from octavo.cli.flags import bytes_of, naming
 from octavo.cli.model_folder import find_model
 from octavo.cli.output import write_output
-from octavo.cli.plan_view import show_plan
 from octavo.errors import InputError, PlanError
 from octavo.planning import (
     GPU_MEMORY_GIB,
