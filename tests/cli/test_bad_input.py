@@ -294,5 +294,5 @@ def test_too_little_memory(complaint, monkeypatch):
     def plan(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("octavo.cli.commands.plan.plan_kv_cache", plan)
+    monkeypatch.setattr("octavo.cli.commands.plan.command.plan_kv_cache", plan)
     assert "this machine has too little memory" in complaint("plan", LLAMA)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.cli.commands.sheet_picture import sheet_picture
+from octavo.cli.commands.plan.sheet_picture import sheet_picture
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 

@@ -230,7 +230,7 @@ def test_a_signal_ends_a_sweep_at_what_there_is(octavo, trace, monkeypatch, end)
         wait(futures, return_when=FIRST_COMPLETED)
         signal.raise_signal(end)
 
-    monkeypatch.setattr("octavo.cli.commands.simulate_run.wait", wait_for_one)
+    monkeypatch.setattr("octavo.cli.commands.simulate.run.wait", wait_for_one)
     ran = octavo(*flags)
     assert ran.code == 0, ran.err
     results = json.loads(ran.out)["results"]
@@ -247,7 +247,7 @@ def test_a_signal_to_all_is_no_traceback_while_the_processes_of_a_sweep_start(oc
         send_to_children(end)
         signal.raise_signal(end)
 
-    monkeypatch.setattr("octavo.cli.commands.simulate_run.wait", interrupt_all)
+    monkeypatch.setattr("octavo.cli.commands.simulate.run.wait", interrupt_all)
     ran = octavo("simulate", trace, "--model", MODEL, *SWEEP)
     assert (ran.code, ran.err) in ((0, ""), (130, "octavo: the simulation was interrupted before it had a result\n"))
 
@@ -255,7 +255,7 @@ def test_a_signal_to_all_is_no_traceback_while_the_processes_of_a_sweep_start(oc
 def test_a_sweep_that_is_asked_to_end_leaves_no_process_and_says_nothing_of_its_own(trace):
     command = ["simulate", trace, "--model", MODEL, *SWEEP, "--json"]
     program = (
-        "import octavo.cli.commands.simulate_run as module, os, signal, time\n"
+        "import octavo.cli.commands.simulate.run as module, os, signal, time\n"
         "def wait(futures, timeout):\n"
         "    os.killpg(0, signal.SIGTERM)\n"
         "    time.sleep(60)\n"
@@ -288,7 +288,7 @@ def test_a_process_of_a_sweep_that_is_killed_is_told_with_the_remedy(octavo, tra
         send_to_children(signal.SIGKILL)
         return wait(futures)
 
-    monkeypatch.setattr("octavo.cli.commands.simulate_run.wait", kill_all)
+    monkeypatch.setattr("octavo.cli.commands.simulate.run.wait", kill_all)
     ran = octavo("simulate", trace, "--model", MODEL, *SWEEP)
     assert (ran.code, ran.out) == (2, "")
     assert "was killed, as the system does where it lacks memory: ask for fewer sizes" in ran.err

@@ -1,6 +1,7 @@
 """The `octavo` command: it shows what the packages below compute.
 
-`octavo plan` is in `commands.plan`. What commands share, where an arrow leads to what a module calls:
+`octavo plan` is in `commands.plan`, `octavo route drain` in `commands.route_drain`. What commands share, where an arrow
+leads to what a module calls:
 
     entry -> command -> commands                from the process to the command that is called
     setting_flags, setting_sources -> setting   settings as flags; their values, and where each comes from

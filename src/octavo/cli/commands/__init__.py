@@ -1,16 +1,16 @@
-"""All commands by name. A command is in the module of its name, which is imported when somebody calls it: `octavo plan`
-does not wait for what `octavo serve` needs.
+"""All commands by name. A command is the module of its name, or the folder, which is imported when somebody calls it:
+`octavo plan` does not wait for what `octavo serve` needs.
 
-A module has the command's flags, and the calls that answer it. Beside it are:
+A module has the command's flags, and the calls that answer it; in a folder, that is `command`, what shows the answer is
+`view`, and what takes long `run`. Beside the commands are:
 
-    cache_view, events_view, plan_view, simulate_view, store_view, vllm_check_view, bench_report
-                                                   what shows the answer
-    bench_runner, simulate_run, vllm_check_run, warm_run, demo_chat, serve_engine
-                                                   what takes long
-    bench_workload, demo_kinds, simulate_question  what is asked
-    events_file, events_sender                     events on a disk, and from there to who listens
-    store_address                                  where a store is
-    simulate_plot, sheet_picture                   pictures
+    cache_view, events_view, store_view, vllm_check_view, bench_report
+                                              what shows the answer
+    bench_runner, vllm_check_run, warm_run, demo_chat, serve_engine
+                                              what takes long
+    bench_workload, demo_kinds                what is asked
+    events_file, events_sender                events on a disk, and from there to who listens
+    store_address                             where a store is
 """
 
 from collections.abc import Mapping
@@ -83,7 +83,7 @@ class Commands(TyperGroup):
 
 
 def load_command(name: str) -> Any:
-    """The command itself: the function with the name of its module, or the module's `app` of several."""
+    """The command itself: the function with the name of its module or folder, or its `app` of several."""
     kind, line = COMMANDS[name]
     place = name.replace(" ", "_").replace("-", "_")
     module = import_module(f"{__name__}.{place}")

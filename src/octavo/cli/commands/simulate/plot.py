@@ -6,8 +6,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo.cli.commands.simulate_question import Question
-from octavo.cli.commands.simulate_view import size_in_gib
+from octavo.cli.commands.simulate.question import Question
+from octavo.cli.commands.simulate.view import size_in_gib
 from octavo.errors import InputError
 from octavo.extras import load_package
 from octavo.replacing import replacing

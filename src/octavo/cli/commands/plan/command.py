@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
-from octavo.cli.commands.plan_view import show_plan
+from octavo.cli.commands.plan.view import show_plan
 from octavo.cli.flags import bytes_of, naming
 from octavo.cli.model_folder import find_model
 from octavo.cli.output import write_output

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.commands.simulate_question import Question, config_of, parse_prices, questions_of
-from octavo.cli.commands.simulate_run import ask_all
-from octavo.cli.commands.simulate_view import show_results, to_json
+from octavo.cli.commands.simulate.question import Question, config_of, parse_prices, questions_of
+from octavo.cli.commands.simulate.run import ask_all
+from octavo.cli.commands.simulate.view import show_results, to_json
 from octavo.cli.exit_codes import INTERRUPTED
 from octavo.cli.flags import bytes_of
 from octavo.cli.model_folder import find_model
@@ -181,7 +181,7 @@ def _tell(
     plot: Path | None,
     json: bool,
 ) -> None:
-    from octavo.cli.commands.simulate_plot import draw
+    from octavo.cli.commands.simulate.plot import draw
 
     show = to_json if json else show_results
     write_output(show(asked, results, swept=swept, worths=worths))
@@ -190,7 +190,7 @@ def _tell(
 
 
 def _check_flags(*, sweep: str | None, compare: str | None, plot: Path | None) -> None:
-    from octavo.cli.commands.simulate_plot import check_plot
+    from octavo.cli.commands.simulate.plot import check_plot
 
     if sweep is not None and compare is not None:
         raise InputError("--sweep and --compare are two questions: ask one at a time")

@@ -11,7 +11,7 @@ from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from octavo.cli.commands.simulate_question import Question, config_of
+from octavo.cli.commands.simulate.question import Question, config_of
 from octavo.errors import InputError
 from octavo.http import taking_signals
 

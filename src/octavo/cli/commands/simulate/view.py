@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from octavo.cli.commands.simulate_question import Question
+from octavo.cli.commands.simulate.question import Question
 from octavo.cli.drawing import Drawing
 from octavo.units import counted, format_bytes, parse_bytes
 

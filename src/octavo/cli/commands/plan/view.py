@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from octavo.cli.commands.sheet_picture import sheet_picture
+from octavo.cli.commands.plan.sheet_picture import sheet_picture
 from octavo.cli.drawing import Drawing
 from octavo.planning import GroupReport, PlanReport, VllmReport
 from octavo.units import counted, format_bytes
