@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
-from octavo.cli.commands import bench_runner
-from octavo.cli.commands.bench_report import percentile
-from octavo.cli.commands.bench_workload import Tokens, replay_trace
+from octavo.cli.commands.bench import run as bench_runner
+from octavo.cli.commands.bench.view import percentile
+from octavo.cli.commands.bench.workload import Tokens, replay_trace
 from octavo.engine import save_tiny_model
 from octavo.errors import InputError
 from octavo.sim import read_trace

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from octavo.cli.commands.events_view import lines
+from octavo.cli.commands.events.view import lines
 from octavo.events import Heard, Silence
 
 

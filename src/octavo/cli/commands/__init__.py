@@ -4,13 +4,9 @@
 A module has the command's flags, and the calls that answer it; in a folder, that is `command`, what shows the answer is
 `view`, and what takes long `run`. Beside the commands are:
 
-    cache_view, events_view, store_view, vllm_check_view, bench_report
-                                              what shows the answer
-    bench_runner, vllm_check_run, warm_run, demo_chat, serve_engine
-                                              what takes long
-    bench_workload, demo_kinds                what is asked
-    events_file, events_sender                events on a disk, and from there to who listens
-    store_address                             where a store is
+    vllm_check_view               what shows the answer
+    vllm_check_run, serve_engine  what takes long
+    demo_chat -> demo_kinds       the turns that are measured, and the models
 """
 
 from collections.abc import Mapping

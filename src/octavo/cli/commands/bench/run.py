@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from octavo.cli.answers import events_async
-from octavo.cli.commands.bench_workload import Session, Turn
+from octavo.cli.commands.bench.workload import Session, Turn
 from octavo.cli.run_async import run_async
 from octavo.cli.serve_client import describe, open_async_client
 from octavo.errors import InputError

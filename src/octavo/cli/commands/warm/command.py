@@ -25,7 +25,7 @@ def warm(
     parallel: Annotated[int, typer.Option(help="Prompts that are under way at once.", min=1, max=256)] = 4,
 ) -> None:
     """Have a server compute and keep the prompts of a file; exit with 1 if any was refused."""
-    from octavo.cli.commands.warm_run import Warmer, read_prompts
+    from octavo.cli.commands.warm.run import Warmer, read_prompts
     from octavo.cli.run_async import run_async
     from octavo.cli.serve_client import base_url_of, find_model, headers_of, open_async_client, open_client
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from octavo.chunks import name_tenant
-from octavo.cli.commands.cache_view import show_namespaces, show_statistics
+from octavo.cli.commands.cache.view import show_namespaces, show_statistics
 from octavo.cli.exit_codes import FAILED
 from octavo.cli.flags import is_hex, naming, not_empty
 from octavo.cli.flags_once import CommandGroup

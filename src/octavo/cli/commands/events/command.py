@@ -42,7 +42,7 @@ def tail(
     limit: _Limit = None,
 ) -> None:
     """Show events as they come."""
-    from octavo.cli.commands.events_view import lines
+    from octavo.cli.commands.events.view import lines
 
     num_lines = 0
     with _subscriber(endpoint, replay=replay, bind=bind, keys=keys, topics=topic) as subscriber:
@@ -66,7 +66,7 @@ def record(
     limit: _Limit = None,
 ) -> None:
     """Keep events in a file, one JSON object on each line."""
-    from octavo.cli.commands.events_file import Recorder
+    from octavo.cli.commands.events.recorded import Recorder
     from octavo.events import Heard, Resync, Silence
 
     most_bytes = bytes_of("--max-bytes", max_bytes)
@@ -105,8 +105,8 @@ def replay_file(
     ] = 10.0,
 ) -> None:
     """Publish recorded events again, with their sequence numbers."""
-    from octavo.cli.commands.events_file import read_recorded
-    from octavo.cli.commands.events_sender import RecordSender
+    from octavo.cli.commands.events.recorded import read_recorded
+    from octavo.cli.commands.events.sender import RecordSender
 
     if not 0 < speed < float("inf"):
         raise InputError(f"--speed must be more than 0, not {speed}")

@@ -8,7 +8,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from octavo.cli.commands.bench_runner import Measured
+from octavo.cli.commands.bench.run import Measured
 from octavo.cli.drawing import Drawing
 from octavo.cli.output import printable
 

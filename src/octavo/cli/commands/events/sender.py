@@ -5,7 +5,7 @@ from typing import Self
 
 import zmq
 
-from octavo.cli.commands.events_file import Recorded
+from octavo.cli.commands.events.recorded import Recorded
 from octavo.errors import InputError
 from octavo.events import check_endpoint, encode_sequence, new_context, open_endpoint
 

@@ -61,9 +61,9 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Replay a trace or hold conversations, and print times, throughput and hit rates."""
-    from octavo.cli.commands.bench_report import show_report, to_json
-    from octavo.cli.commands.bench_runner import BenchTarget, run_bench
-    from octavo.cli.commands.bench_workload import ConversationShape, Tokens, hold_conversations, replay_trace
+    from octavo.cli.commands.bench.run import BenchTarget, run_bench
+    from octavo.cli.commands.bench.view import show_report, to_json
+    from octavo.cli.commands.bench.workload import ConversationShape, Tokens, hold_conversations, replay_trace
     from octavo.cli.serve_client import base_url_of, find_model, headers_of, open_client
 
     _refuse_unused(context, _OF_A_TRACE if trace is None else _OF_CONVERSATIONS, trace)
