@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from octavo.cli import run
-from octavo.cli.commands.demo import conclusion, exit_code, introduction, show_kind, times
-from octavo.cli.commands.demo_chat import GroupNeed, KindResult, Turn
-from octavo.cli.commands.demo_kinds import KINDS
+from octavo.cli.commands.demo.command import conclusion, exit_code, introduction, show_kind, times
+from octavo.cli.commands.demo.kinds import KINDS
+from octavo.cli.commands.demo.run import GroupNeed, KindResult, Turn
 
 
 def turn(first_token_s: float, answer: tuple[int, ...] = (5, 6, 7)) -> Turn:
@@ -49,8 +49,8 @@ def test_a_signal_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert folder.parent == tmp_path
         signal.raise_signal(end)
 
-    monkeypatch.setattr("octavo.cli.commands.demo_chat.run_kind", run_and_end)
-    for of_the_process in ("torch.set_num_threads", "octavo.cli.commands.demo.quiet_transformers"):
+    monkeypatch.setattr("octavo.cli.commands.demo.run.run_kind", run_and_end)
+    for of_the_process in ("torch.set_num_threads", "octavo.cli.commands.demo.command.quiet_transformers"):
         monkeypatch.setattr(of_the_process, lambda *_: None)
     with pytest.raises(SystemExit) as ended:
         run(["demo"])

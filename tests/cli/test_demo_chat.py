@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.cli.commands import demo_chat as demo
+from octavo.cli.commands.demo import run as demo
 from octavo.offload import LoadChooser
 
 

@@ -16,7 +16,7 @@ import torch
 
 pytest.importorskip("torch", reason="needs the engine: pip install 'octavo[engine]'")
 
-from octavo.cli.commands.serve_engine import announce, build_engine
+from octavo.cli.commands.serve.engine import announce, build_engine
 from octavo.engine import Engine, EngineConfig, SamplingParams, save_tiny_model
 from octavo.events import Delivered, SourceConfig, Subscriber, SubscriberConfig
 from octavo.server import ServerConfig
@@ -128,9 +128,9 @@ def test_a_server_that_starts_ends_as_it_should(tmp_path, monkeypatch, place, nu
     """While it loads the model, and when it has said where it is."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     program = (
-        "import signal; from octavo.cli import main; from octavo.cli.commands import serve_engine\n"
+        "import signal; from octavo.cli import main; from octavo.cli.commands.serve import engine\n"
         f"def ask(*_, **__): signal.raise_signal({number}); signal.raise_signal({number})\n"
-        f"serve_engine.{place} = ask; main()"
+        f"engine.{place} = ask; main()"
     )
     if number != signal.SIGHUP:  # a second one is no second request
         program = program.replace(f"; signal.raise_signal({number})\n", "\n")
@@ -169,8 +169,8 @@ def test_what_is_wrong_without_a_model_is_said_before_torch_is_loaded(tmp_path):
 @pytest.mark.parametrize(("level", "count"), [("info", 1), ("warning", 0)])
 def test_a_server_says_at_once_that_it_starts(level, count):
     program = (
-        "import sys; from octavo.cli import main; from octavo.cli.commands import serve\n"
-        "serve.quiet_transformers = sys.exit; main()"
+        "import sys; from octavo.cli import main; from octavo.cli.commands.serve import command\n"
+        "command.quiet_transformers = sys.exit; main()"
     )
     flags = ["serve", "--tiny", "llama", "--port", "0", "--log-level", level]
     ended = subprocess.run(

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from octavo.cli.commands import vllm_check_run
-from octavo.cli.commands.vllm_check_run import (
+from octavo.cli.commands.vllm_check import run as vllm_check_run
+from octavo.cli.commands.vllm_check.run import (
     COLD,
     DEVICE,
     DISK,
@@ -16,7 +16,7 @@ from octavo.cli.commands.vllm_check_run import (
     find_cause,
     has_no_tokenizer,
 )
-from octavo.cli.commands.vllm_check_view import find_problem, show_check, show_gain
+from octavo.cli.commands.vllm_check.view import find_problem, show_check, show_gain
 from octavo.errors import InputError
 
 RIGHT, OTHER, WRONG = [[1, 2], [3, 4]], [[1, 2], [3, 5]], [[1, 2], [0, 0]]

@@ -66,7 +66,7 @@ def arguments(tmp_path: Path, vllm_args: dict[str, Any]) -> list[str]:
 
 def _check(words: list[str]) -> tuple[int, str]:
     """The command, whose engines fork from this process."""
-    engines = mock.patch("octavo.cli.commands.vllm_check_run.run_in_group", _fork_engine)
+    engines = mock.patch("octavo.cli.commands.vllm_check.run.run_in_group", _fork_engine)
     with engines, redirect_stderr(io.StringIO()) as errors:
         code = run(words)
     return code, errors.getvalue()

@@ -1,4 +1,4 @@
-from .commands.serve_engine import build_engine as build_engine
+from .commands.serve.engine import build_engine as build_engine
 from .entry import main as main, run as run
 from .model_folder import open_model as open_model
 from .needed_packages import quiet_transformers as quiet_transformers, require_engine as require_engine

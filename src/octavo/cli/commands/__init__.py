@@ -1,12 +1,8 @@
 """All commands by name. A command is the module of its name, or the folder, which is imported when somebody calls it:
 `octavo plan` does not wait for what `octavo serve` needs.
 
-A module has the command's flags, and the calls that answer it; in a folder, that is `command`, what shows the answer is
-`view`, and what takes long `run`. Beside the commands are:
-
-    vllm_check_view               what shows the answer
-    vllm_check_run, serve_engine  what takes long
-    demo_chat -> demo_kinds       the turns that are measured, and the models
+A module has the command's flags, and the calls that answer it. In a folder, that is `command`; `view` shows the answer,
+and `run` does what takes long.
 """
 
 from collections.abc import Mapping

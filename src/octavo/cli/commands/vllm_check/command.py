@@ -39,8 +39,8 @@ def vllm_check(
     ] = "{}",
 ) -> None:
     """Run a model in vLLM without and with Octavo's plug-in: same answers, and what was loaded instead of computed."""
-    from octavo.cli.commands.vllm_check_run import CheckTask, require_vllm, run_check
-    from octavo.cli.commands.vllm_check_view import find_problem, show_check, show_gain
+    from octavo.cli.commands.vllm_check.run import CheckTask, require_vllm, run_check
+    from octavo.cli.commands.vllm_check.view import find_problem, show_check, show_gain
 
     model = str(read_path(model)) if model.startswith("~") else model
     task = CheckTask(

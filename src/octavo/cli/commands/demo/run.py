@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from octavo.cli.commands.demo_kinds import DOCUMENT_TOKENS, KINDS
+from octavo.cli.commands.demo.kinds import DOCUMENT_TOKENS, KINDS
 from octavo.engine import Engine, EngineConfig, SamplingParams, load_model, offload_maker, plan_for, save_tiny_model
 from octavo.errors import NotEnoughMemoryError
 from octavo.offload import OffloadConfig

@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from octavo.cli.commands.vllm_check_run import COLD, DEVICE, DISK, MEMORY, Measured, Pass
+from octavo.cli.commands.vllm_check.run import COLD, DEVICE, DISK, MEMORY, Measured, Pass
 from octavo.units import counted, format_bytes
 
 

@@ -51,7 +51,7 @@ def serve(
         with open_socket(in_force.server) as listener:
             _logger.info(LOADS_TORCH)
             quiet_transformers()
-            from octavo.cli.commands.serve_engine import run_server
+            from octavo.cli.commands.serve.engine import run_server
 
             found.make_tiny()
             run_server(in_force, listener, signals)

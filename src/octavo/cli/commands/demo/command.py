@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from octavo.cli.commands.demo_kinds import DOCUMENT_TOKENS, KINDS
+from octavo.cli.commands.demo.kinds import DOCUMENT_TOKENS, KINDS
 from octavo.cli.needed_packages import LOADS_TORCH, quiet_transformers, require_engine
 from octavo.cli.output import write_output
 from octavo.cli.own_group import end_with_code
@@ -21,7 +21,7 @@ from octavo.host import temporary_folder
 from octavo.http import taking_signals
 
 if TYPE_CHECKING:
-    from octavo.cli.commands.demo_chat import KindResult
+    from octavo.cli.commands.demo.run import KindResult
 
 _COLUMNS = 80
 _BAR_WIDTH = 31
@@ -50,7 +50,7 @@ def demo(
     quiet_transformers()
     import torch
 
-    from octavo.cli.commands.demo_chat import KindResult, run_kind
+    from octavo.cli.commands.demo.run import KindResult, run_kind
 
     torch.set_num_threads(1)  # figures vary less with other work on the machine
     results: list[KindResult] = []
@@ -66,7 +66,7 @@ def demo(
 @contextmanager
 def _progress(kind: str) -> Iterator[Callable[[str], None]]:
     """A progress bar for the turns over one model. It disappears at the end."""
-    from octavo.cli.commands.demo_chat import NUM_STEPS
+    from octavo.cli.commands.demo.run import NUM_STEPS
 
     columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn()
     console = Console(stderr=True)
@@ -85,7 +85,7 @@ def introduction() -> str:
 
 def show_kind(result: "KindResult") -> str:
     """A heading, and a line with a bar for each way of serving."""
-    from octavo.cli.commands.demo_chat import COMPUTED, MEDIA
+    from octavo.cli.commands.demo.run import COMPUTED, MEDIA
 
     longest = result.first_token_s(COMPUTED)
     lines = [f"\n{result.kind} ({result.family})"]
@@ -105,7 +105,7 @@ def _needs(result: "KindResult") -> str:
 
 def conclusion(results: "list[KindResult]") -> str:
     """The sentence to remember, or the kinds whose answers differ."""
-    from octavo.cli.commands.demo_chat import MEDIA
+    from octavo.cli.commands.demo.run import MEDIA
 
     wrong = [f"{result.num_differing} with {result.kind}" for result in results if result.num_differing]
     if wrong:
