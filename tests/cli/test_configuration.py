@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from octavo.cli.setting import CATALOGUES, EPP, ROUTE, SERVE
-from octavo.cli.setting_sources import gather, picker_settings_from, router_settings_from, settings_from
-from octavo.cli.setting_text import kinds_of
+from octavo.cli.settings.setting import CATALOGUES, EPP, ROUTE, SERVE
+from octavo.cli.settings.sources import gather, picker_settings_from, router_settings_from, settings_from
+from octavo.cli.settings.text import kinds_of
 from octavo.errors import InputError
 from octavo.hashing import DEFAULT_ALGORITHM, HASH_ALGORITHMS
 from octavo.units import parse_bytes

@@ -120,7 +120,7 @@ def test_what_the_environment_names_and_nobody_can_use(told_by, monkeypatch, com
 
 
 def test_an_answer_of_any_length_has_a_bound_too(monkeypatch):
-    monkeypatch.setattr("octavo.cli.answers._MOST_EVENTS", 1000)  # which takes some ten seconds
+    monkeypatch.setattr("octavo.cli.client.answers._MOST_EVENTS", 1000)  # which takes some ten seconds
     with (
         odd_server(lambda: chain([answer(b"")], repeat(event("")))) as url,
         httpx.Client(base_url=url, timeout=300) as client,

@@ -2,8 +2,10 @@ from .commands.serve.engine import build_engine as build_engine
 from .entry import main as main, run as run
 from .model_folder import open_model as open_model
 from .needed_packages import quiet_transformers as quiet_transformers, require_engine as require_engine
-from .setting import MODEL as MODEL, SERVE_SECTIONS as SERVE_SECTIONS, Catalogue as Catalogue
-from .setting_sources import (
+from .settings import (
+    MODEL as MODEL,
+    SERVE_SECTIONS as SERVE_SECTIONS,
+    Catalogue as Catalogue,
     Given as Given,
     GivenValues as GivenValues,
     ServeSettings as ServeSettings,

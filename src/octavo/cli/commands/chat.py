@@ -33,10 +33,10 @@ def chat(
     """Talk to a served model."""
     if temperature is not None and not math.isfinite(temperature):
         raise InputError(f"--temperature must be a number, not {temperature}")
-    from octavo.cli.serve_client import base_url_of, find_model, headers_of, open_client
+    from octavo.cli.client import base_url_of, first_model_of, headers_of, open_client
 
     with open_client(base_url_of(url), headers_of(api_key)) as client:
-        name = model or find_model(client)
+        name = model or first_model_of(client)
         wishes = {"temperature": temperature, "max_tokens": max_tokens}
         conversation = Conversation(client, name, system, {k: v for k, v in wishes.items() if v is not None})
         write_output(f"{name} at {base_url_of(url)}. {_HELP}")
@@ -65,8 +65,7 @@ class Conversation:
         """Yields the answer piece by piece. A failed turn is forgotten; one that is cut short is kept so far."""
         import httpx
 
-        from octavo.cli.answers import events
-        from octavo.cli.serve_client import describe
+        from octavo.cli.client import events, text_of_error
 
         turn = [*self.messages, {"role": "user", "content": text}]
         answer: list[str] = []
@@ -85,7 +84,7 @@ class Conversation:
                 raise InputError(f"{error}; /reset begins a new conversation") from None
             raise
         except httpx.HTTPError as error:
-            raise InputError(f"the connection broke: {describe(error)}") from None
+            raise InputError(f"the connection broke: {text_of_error(error)}") from None
         except (KeyboardInterrupt, GeneratorExit):
             self._remember(turn, answer)
             raise

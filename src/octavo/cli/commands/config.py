@@ -10,17 +10,24 @@ import yaml
 from octavo.cli.flags import naming
 from octavo.cli.flags_once import CommandGroup
 from octavo.cli.output import write_output
-from octavo.cli.setting import CATALOGUES, EPP, MODEL, ROUTE, SELECT, SERVE, Catalogue, Setting
-from octavo.cli.setting_flags import shown_value
-from octavo.cli.setting_sources import (
+from octavo.cli.settings import (
+    CATALOGUES,
+    EPP,
+    MODEL,
+    ROUTE,
+    SELECT,
+    SERVE,
+    Catalogue,
     Given,
     GivenValues,
+    Setting,
     catalogue_of,
     gather,
     picker_settings_from,
     router_settings_from,
     selection_settings_from,
     settings_from,
+    shown_value,
 )
 from octavo.units import counted
 

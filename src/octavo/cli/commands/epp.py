@@ -7,9 +7,7 @@ from typing import Any
 from octavo.cli.flags import ConfigFile
 from octavo.cli.needed_packages import require_gateway
 from octavo.cli.output import print_error, write_ready
-from octavo.cli.setting import EPP
-from octavo.cli.setting_flags import values_by_key, with_settings
-from octavo.cli.setting_sources import gather, picker_settings_from
+from octavo.cli.settings import EPP, gather, picker_settings_from, values_by_key, with_settings
 from octavo.events import is_loopback
 from octavo.gateway import PickerConfig
 from octavo.http import EndingSignals, ending_well

@@ -8,9 +8,7 @@ import typer
 from octavo.cli.flags import ConfigFile
 from octavo.cli.needed_packages import require_router
 from octavo.cli.output import print_error, write_ready
-from octavo.cli.setting import ROUTE
-from octavo.cli.setting_flags import values_by_key, with_settings
-from octavo.cli.setting_sources import gather, router_settings_from
+from octavo.cli.settings import ROUTE, gather, router_settings_from, values_by_key, with_settings
 from octavo.events import is_loopback
 from octavo.http import EndingSignals, ending_well
 from octavo.router import RouterConfig

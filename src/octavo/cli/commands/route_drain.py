@@ -26,7 +26,7 @@ def route_drain(
     """Keep new requests from an engine, so that it can be stopped when those that it has are answered."""
     from urllib.parse import quote
 
-    from octavo.cli.serve_client import ask, base_url_of, headers_of, open_client
+    from octavo.cli.client import ask, base_url_of, headers_of, open_client
 
     base_url = base_url_of(url)
     with open_client(base_url, headers_of(api_key)) as client:

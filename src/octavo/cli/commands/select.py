@@ -9,9 +9,7 @@ import msgspec
 from octavo.cli.flags import ConfigFile
 from octavo.cli.needed_packages import require_router
 from octavo.cli.output import write_ready
-from octavo.cli.setting import SELECT
-from octavo.cli.setting_flags import values_by_key, with_settings
-from octavo.cli.setting_sources import gather, selection_settings_from
+from octavo.cli.settings import SELECT, gather, selection_settings_from, values_by_key, with_settings
 from octavo.http import EndingSignals, ending_well
 from octavo.router import SelectionConfig
 

@@ -39,7 +39,7 @@ def why(
 
     import msgspec
 
-    from octavo.cli.serve_client import ask, base_url_of, headers_of, open_client
+    from octavo.cli.client import ask, base_url_of, headers_of, open_client
 
     with open_client(base_url_of(url), headers_of(api_key)) as client:
         try:

@@ -61,10 +61,10 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Replay a trace or hold conversations, and print times, throughput and hit rates."""
+    from octavo.cli.client import base_url_of, first_model_of, headers_of, open_client
     from octavo.cli.commands.bench.run import BenchTarget, run_bench
     from octavo.cli.commands.bench.view import show_report, to_json
     from octavo.cli.commands.bench.workload import ConversationShape, Tokens, hold_conversations, replay_trace
-    from octavo.cli.serve_client import base_url_of, find_model, headers_of, open_client
 
     _refuse_unused(context, _OF_A_TRACE if trace is None else _OF_CONVERSATIONS, trace)
     if speed is not None and not 0 < speed < float("inf"):
@@ -82,7 +82,7 @@ def serve(
         sessions = hold_conversations(tokens, shape, conversations)
     base_url, headers = base_url_of(url), headers_of(api_key)
     with open_client(base_url, headers) as client:
-        name = model or find_model(client)
+        name = model or first_model_of(client)
     name.encode()  # what is no UTF-8 is refused before requests are sent
     target = BenchTarget(base_url=base_url, headers=headers, model=name, concurrency=concurrency)
     measured = run_bench(target, sessions, shows_progress=not json)

@@ -15,10 +15,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from octavo.cli.answers import events_async
+from octavo.cli.client import events_async, open_async_client, text_of_error
 from octavo.cli.commands.bench.workload import Session, Turn
 from octavo.cli.run_async import run_async
-from octavo.cli.serve_client import describe, open_async_client
 from octavo.errors import InputError
 from octavo.router import EngineConnections
 
@@ -146,7 +145,7 @@ class _SessionBench:
             try:
                 answer = await self._ask(session, turn)
             except httpx.HTTPError as error:
-                self._measured.count_error(describe(error))
+                self._measured.count_error(text_of_error(error))
             except InputError as error:
                 self._measured.count_error(str(error))
             else:

@@ -9,9 +9,7 @@ import typer
 from octavo.cli.flags import ConfigFile
 from octavo.cli.model_folder import open_model
 from octavo.cli.needed_packages import LOADS_TORCH, quiet_transformers, require_engine
-from octavo.cli.setting import MODEL, SERVE
-from octavo.cli.setting_flags import values_by_key, with_settings
-from octavo.cli.setting_sources import gather, settings_from
+from octavo.cli.settings import MODEL, SERVE, gather, settings_from, values_by_key, with_settings
 from octavo.http import ending_well
 
 _logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from transformers.utils import logging as _untyped_logging
 
 from octavo.blocks import KVCacheManager
 from octavo.cli.output import print_error, write_output, write_ready
-from octavo.cli.setting_sources import ServeSettings
+from octavo.cli.settings import ServeSettings
 from octavo.engine import AsyncEngine, Engine, EngineConfig, check_before_loading, offload_maker
 from octavo.errors import EngineDiedError
 from octavo.events import is_loopback

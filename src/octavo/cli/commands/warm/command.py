@@ -25,15 +25,15 @@ def warm(
     parallel: Annotated[int, typer.Option(help="Prompts that are under way at once.", min=1, max=256)] = 4,
 ) -> None:
     """Have a server compute and keep the prompts of a file; exit with 1 if any was refused."""
+    from octavo.cli.client import base_url_of, first_model_of, headers_of, open_async_client, open_client
     from octavo.cli.commands.warm.run import Warmer, read_prompts
     from octavo.cli.run_async import run_async
-    from octavo.cli.serve_client import base_url_of, find_model, headers_of, open_async_client, open_client
 
     prompts = read_prompts(file)
     base_url, headers = base_url_of(url), headers_of(api_key)
     if model is None:
         with open_client(base_url, headers) as client:
-            model = find_model(client)
+            model = first_model_of(client)
 
     async def run(name: str) -> Warmer:
         async with open_async_client(base_url, headers) as client:

@@ -14,9 +14,8 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from octavo.cli.answers import read_body_async
+from octavo.cli.client import read_body_async, text_of_error
 from octavo.cli.output import print_error, printable, write_output
-from octavo.cli.serve_client import describe
 from octavo.errors import MALFORMED, InputError, why_not_read
 from octavo.units import counted
 
@@ -124,7 +123,7 @@ class Warmer:
         try:
             body = await self._send(prompt)
         except httpx.HTTPError as error:
-            self._fail(prompt, f"the server does not answer: {describe(error)}")
+            self._fail(prompt, f"the server does not answer: {text_of_error(error)}")
             return
         except InputError as error:
             self._fail(prompt, str(error))

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from octavo.cli.flags import naming
-from octavo.cli.setting_text import is_list_of_text, kinds_of, read_text
+from octavo.cli.settings.text import is_list_of_text, kinds_of, read_text
 from octavo.engine import EngineConfig
 from octavo.gateway import PickerConfig
 from octavo.offload import OffloadConfig

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from octavo.cli.setting import CATALOGUES, EPP, ROUTE, SELECT, SERVE, Catalogue, Setting
+from octavo.cli.settings.setting import CATALOGUES, EPP, ROUTE, SELECT, SERVE, Catalogue, Setting
 from octavo.engine import EngineConfig, check_together
 from octavo.errors import InputError
 from octavo.gateway import PickerConfig

@@ -1,4 +1,4 @@
-"""A client of any server that speaks OpenAI's API: its address, its key, and its models."""
+"""A connection to a server that speaks OpenAI's API: its address, its key, and its models."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from octavo.cli.answers import read_body
+from octavo.cli.client.answers import read_body
 from octavo.errors import MALFORMED, InputError
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -62,9 +62,9 @@ def _opening() -> Iterator[None]:
             "a SOCKS proxy is set (ALL_PROXY, HTTP_PROXY or HTTPS_PROXY): pip install 'httpx[socks]', or unset it"
         ) from None
     except OSError as error:
-        raise InputError(f"no certificates in SSL_CERT_FILE or SSL_CERT_DIR: {describe(error)}") from None
+        raise InputError(f"no certificates in SSL_CERT_FILE or SSL_CERT_DIR: {text_of_error(error)}") from None
     except (httpx.InvalidURL, ValueError) as error:
-        raise InputError(f"the proxy in ALL_PROXY, HTTP_PROXY or HTTPS_PROXY is none: {describe(error)}") from None
+        raise InputError(f"the proxy in ALL_PROXY, HTTP_PROXY or HTTPS_PROXY is none: {text_of_error(error)}") from None
 
 
 def ask(client: httpx.Client, method: str, path: str) -> bytes:
@@ -74,13 +74,13 @@ def ask(client: httpx.Client, method: str, path: str) -> bytes:
         with client.stream(method, path) as response:
             return read_body(response)
     except httpx.HTTPError as error:
-        raise InputError(f"{server} does not answer: {describe(error)}") from None
+        raise InputError(f"{server} does not answer: {text_of_error(error)}") from None
     except InputError as error:
         raise InputError(f"{server} answers {error}") from None
 
 
-def find_model(client: httpx.Client) -> str:
-    """The first model that is served."""
+def first_model_of(client: httpx.Client) -> str:
+    """The first model that is served. Raises InputError if the server names none."""
     body = ask(client, "GET", "/v1/models")
     try:
         name = msgspec.json.decode(body)["data"][0]["id"]
@@ -91,6 +91,6 @@ def find_model(client: httpx.Client) -> str:
     return name
 
 
-def describe(error: Exception) -> str:
+def text_of_error(error: Exception) -> str:
     """The error in words, even if it has none itself."""
     return str(error) or type(error).__name__

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.setting import MODEL, Catalogue, Setting
+from octavo.cli.settings.setting import MODEL, Catalogue, Setting
 from octavo.units import format_bytes, parse_bytes
 
 _INNER_PANELS = {"disk": "Disk", "shared": "Shared store", "kv_events": "KV events"}
