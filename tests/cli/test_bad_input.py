@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from octavo.cli.commands import COMMANDS, load_command
-from octavo.cli.flags_once import FlagsOnceCommand
+from octavo.cli.flags.once import FlagsOnceCommand
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 LLAMA = MODELS / "llama-3.1-8b.json"

@@ -13,7 +13,7 @@ import typer
 from octavo import __version__
 from octavo.cli.commands import Commands
 from octavo.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
-from octavo.cli.flag_errors import CommandLineError, sentence_of
+from octavo.cli.flags import CommandLineError, sentence_of
 from octavo.cli.needed_packages import why_import_failed
 from octavo.cli.output import discard_output, print_error, write_output
 from octavo.errors import EngineDiedError, OctavoError

@@ -12,8 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from octavo.cli.flags_once import FlagsOnceCommand
-from octavo.cli.many_flags import ManyFlagsCommand
+from octavo.cli.flags import FlagsOnceCommand, ManyFlagsCommand
 
 COMMANDS: Mapping[str, tuple[type[TyperCommand] | type[TyperGroup], str]] = {
     "plan": (ManyFlagsCommand, "Say what a hybrid model's cache needs, wastes and holds."),

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from octavo.cli.flags import naming
-from octavo.cli.flags_once import CommandGroup
+from octavo.cli.flags import CommandGroup, naming
 from octavo.cli.output import write_output
 from octavo.cli.settings import (
     CATALOGUES,

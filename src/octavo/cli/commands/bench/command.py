@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from octavo.cli.flags import SERVER_URL, ApiKey, ServedModel
-from octavo.cli.flags_once import CommandGroup
-from octavo.cli.many_flags import ManyFlagsCommand
+from octavo.cli.flags import SERVER_URL, ApiKey, CommandGroup, ManyFlagsCommand, ServedModel
 from octavo.cli.output import write_output
 from octavo.errors import InputError
 

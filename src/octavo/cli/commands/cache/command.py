@@ -12,8 +12,7 @@ import typer
 from octavo.chunks import name_tenant
 from octavo.cli.commands.cache.view import show_namespaces, show_statistics
 from octavo.cli.exit_codes import FAILED
-from octavo.cli.flags import is_hex, naming, not_empty
-from octavo.cli.flags_once import CommandGroup
+from octavo.cli.flags import CommandGroup, is_hex, naming, not_empty
 from octavo.cli.output import confirm, write_output
 from octavo.errors import InputError
 from octavo.tiers.disk import (

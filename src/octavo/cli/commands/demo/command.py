@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from octavo.cli.commands.demo.kinds import DOCUMENT_TOKENS, KINDS
 from octavo.cli.needed_packages import LOADS_TORCH, quiet_transformers, require_engine
 from octavo.cli.output import write_output
-from octavo.cli.own_group import end_with_code
+from octavo.cli.process_group import end_with_code
 from octavo.errors import InputError
 from octavo.host import temporary_folder
 from octavo.http import taking_signals

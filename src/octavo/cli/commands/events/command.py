@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.flags import bytes_of
-from octavo.cli.flags_once import CommandGroup
+from octavo.cli.flags import CommandGroup, bytes_of
 from octavo.cli.output import print_error, write_output
 from octavo.errors import InputError
 

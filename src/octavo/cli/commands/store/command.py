@@ -18,8 +18,7 @@ from octavo.chunks import name_tenant
 from octavo.cli.commands.store.address import at_a_store
 from octavo.cli.commands.store.view import aged_amount_of, amount_of, owner_of, total_of
 from octavo.cli.exit_codes import FAILED
-from octavo.cli.flags import bytes_of, is_hex, naming, not_empty
-from octavo.cli.flags_once import CommandGroup
+from octavo.cli.flags import CommandGroup, bytes_of, is_hex, naming, not_empty
 from octavo.cli.output import confirm, write_output
 from octavo.errors import InputError
 from octavo.namespace import NAMESPACE_PART

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.cli.own_group import own_interpreter, run_in_group
+from octavo.cli.process_group import own_interpreter, run_in_group
 from octavo.errors import InputError, MissingPackageError
 from octavo.extras import is_installed
 

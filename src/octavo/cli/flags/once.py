@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from octavo.cli.flag_errors import CommandLineError
-from octavo.cli.path_flags import read_paths
+from octavo.cli.flags.complaints import CommandLineError
+from octavo.cli.flags.paths import read_paths
 from octavo.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -1,21 +1,12 @@
-"""Flags that several commands have, and how the texts of flags are read."""
+"""How the texts of flags are read, and complaints about them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from octavo.errors import InputError
 from octavo.units import parse_bytes
-
-SERVER_URL = "http://127.0.0.1:8000"
-ConfigFile = Annotated[
-    Path | None, typer.Option(help="A YAML file of settings; `octavo config` checks it.", show_default=False)
-]
-ServedModel = Annotated[str | None, typer.Option(help="Which model.", show_default="the server's first")]
-ApiKey = Annotated[str | None, typer.Option(help="The server's API key.", envvar="OCTAVO_API_KEY", show_default="none")]
 
 
 def bytes_of(flag: str, text: str, *, may_be_zero: bool = False) -> int:

@@ -8,7 +8,7 @@ line: in a terminal of 80 columns, a table leaves little room beside long names.
 
 from typing import Any
 
-from octavo.cli.flags_once import FlagsOnceCommand
+from octavo.cli.flags.once import FlagsOnceCommand
 
 _INDENT = 4
 """The indent of the text below a flag."""

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from octavo.cli.own_group import run_in_group
+from octavo.cli.process_group import run_in_group
 from rigs.processes import bound
 
 COMMAND = """
 import sys
-from octavo.cli import own_group
-own_group._PATIENCE_S = float(sys.argv[1])
-own_group.run_in_group([sys.executable, "-c", sys.argv[2], *sys.argv[3:]])
+from octavo.cli import process_group
+process_group._PATIENCE_S = float(sys.argv[1])
+process_group.run_in_group([sys.executable, "-c", sys.argv[2], *sys.argv[3:]])
 """
 PROGRAM = """
 import signal, subprocess, sys
@@ -51,7 +51,7 @@ def test_both_outputs_are_told():
 
 CHILD_OF_ONE = """
 import sys
-from octavo.cli.own_group import own_interpreter, run_in_group
+from octavo.cli.process_group import own_interpreter, run_in_group
 print(*run_in_group([*own_interpreter(), "-c", "import tabnanny; print(tabnanny.__file__)"]))
 """
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from octavo.cli.flags import naming
+from octavo.cli.flags.values import naming
 
 
 def read_paths(command: Any, ctx: Any, texts: Mapping[str, Any]) -> None:
