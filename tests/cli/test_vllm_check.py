@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from octavo.cli.commands.vllm_check import run as vllm_check_run
+from octavo.cli.commands.vllm_check.causes import explain_cause, find_cause
 from octavo.cli.commands.vllm_check.run import (
     COLD,
     DEVICE,
@@ -12,8 +13,6 @@ from octavo.cli.commands.vllm_check.run import (
     STORING,
     Measured,
     Pass,
-    explain_cause,
-    find_cause,
     has_no_tokenizer,
 )
 from octavo.cli.commands.vllm_check.view import find_problem, show_check, show_gain

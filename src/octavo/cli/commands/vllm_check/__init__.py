@@ -2,8 +2,9 @@
 
 Inside:
 
-    command      its flags, and the calls that answer them
-    view -> run  the table and the verdict; the passes, each engine in a process of its own
+    command        its flags, and the calls that answer them
+    view -> run    the table and the verdict; the passes, each engine in a process of its own
+    run -> causes  why vLLM did not serve the model, by what it said
 """
 
 from octavo.cli.commands.vllm_check.command import vllm_check

@@ -4,14 +4,13 @@ An answer after a load is right if vLLM gave it without a load in any of the eng
 differently if an engine lies differently in memory, with or without the plug-in.
 """
 
-from io import StringIO
 from statistics import median
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from octavo.cli.commands.vllm_check.run import COLD, DEVICE, DISK, MEMORY, Measured, Pass
+from octavo.cli.drawing import Drawing
 from octavo.units import counted, format_bytes
 
 
@@ -31,15 +30,14 @@ def show_check(measured: Measured) -> str:
             f"{median(served.first_token_s) * 1e3:.1f} ms",
             f"{different} differ" if different else "the same",
         )
-    drawn = StringIO()
-    console = Console(file=drawn, width=100, highlight=False)
+    console = Drawing(width=100)
     console.print(table)
     num_prompts = len(measured.passes[DEVICE].answers)
     console.print(
         f"{counted(num_prompts, 'prompt')} of {measured.prompt_tokens // num_prompts:,} tokens. Answers after loads are"
     )
     console.print("compared with all that vLLM gave without loads, others with those after its own prefix hits.")
-    return drawn.getvalue()
+    return console.text
 
 
 def find_problem(measured: Measured) -> str | None:
