@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from octavo.cli import run
-from octavo.cli.commands.demo.command import conclusion, exit_code, introduction, show_kind, times
+from octavo.cli.commands.demo.command import exit_code, introduction
 from octavo.cli.commands.demo.kinds import KINDS
 from octavo.cli.commands.demo.run import GroupNeed, KindResult, Turn
+from octavo.cli.commands.demo.view import conclusion, show_kind, times
 
 
 def turn(first_token_s: float, answer: tuple[int, ...] = (5, 6, 7)) -> Turn:

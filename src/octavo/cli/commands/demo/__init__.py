@@ -2,8 +2,9 @@
 
 Inside:
 
-    command       its flags, and its report, which is written as turns are served
-    run -> kinds  the turns, served and timed; the small models, one for each kind of layers
+    command       its flags, and the calls that answer them
+    view -> run   the report, written as turns are served; the turns, served and timed
+    run -> kinds  the small models, one for each kind of layers
 """
 
 from octavo.cli.commands.demo.command import demo
