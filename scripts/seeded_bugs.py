@@ -88,7 +88,7 @@ ENGINE_BUGS = (
     ),
     Bug(
         name="the plan's own distance of checkpoints bounds the rule of promises",
-        file="offload/loads.py",
+        file="offload/loader.py",
         right="most_spacing=device.config.asked_interval_tokens,",
         wrong="most_spacing=device.config.checkpoint_interval_tokens,",
         tests=("tests/offload/test_promises.py", "-k", "little_room"),
@@ -116,7 +116,7 @@ ENGINE_BUGS = (
     ),
     Bug(
         name="pages may be written while a store reads them",
-        file="offload/stores.py",
+        file="offload/storer.py",
         right="            self._device.hold(group_idx, own)\n",
         wrong=(
             "            self._device.hold(group_idx, own)\n"
@@ -162,14 +162,14 @@ ENGINE_BUGS = (
     ),
     Bug(
         name="what has failed to load is published",
-        file="offload/loads.py",
+        file="offload/loader.py",
         right="            if index not in failed:\n",
         wrong="            if index >= 0:\n",
         tests=BITS_IN_MEMORY,
     ),
     Bug(
         name="a request waits for ever for its load",
-        file="offload/loads.py",
+        file="offload/loader.py",
         right="        if now < state.deadline:\n            return Readiness.WAIT if state.has_room",
         wrong="        if now < state.deadline + 1e9:\n            return Readiness.WAIT if state.has_room",
         tests=LATE,
@@ -197,14 +197,14 @@ ENGINE_BUGS = (
     ),
     Bug(
         name="a load that was called in keeps its pages",
-        file="offload/loads.py",
+        file="offload/loader.py",
         right="        self._end_loan(state)\n        state.phase = LoadPhase.NEW\n",
         wrong="        state.phase = LoadPhase.NEW\n",
         tests=LENDING,
     ),
     Bug(
         name="chunks that come and go keep a request waiting",
-        file="offload/loads.py",
+        file="offload/loader.py",
         right="            state.renewals_left -= 1\n",
         wrong="            state.renewals_left -= 0\n",
         tests=LENDING,
@@ -260,7 +260,7 @@ ENGINE_BUGS = (
     ),
     Bug(
         name="chunks stay held for a request that was aborted",
-        file="offload/loads.py",
+        file="offload/loader.py",
         right="        if state.awaited:\n",
         wrong="        if state.awaited and state.is_late:\n",
         tests=WAITS,
@@ -330,7 +330,7 @@ ENGINE_BUGS = (
     ),
     Bug(
         name="nobody looks again at who waits for its turn",
-        file="offload/loads.py",
+        file="offload/loader.py",
         right="return self._device_tokens(state) < state.tokens_there",
         wrong="return self._device_tokens(state) < 0",
         tests=LENDING,

@@ -9,7 +9,7 @@ from octavo.blocks import KVCacheManager
 from octavo.errors import TransferError
 from octavo.offload.building import make_offload_scheduler, offload_groups
 from octavo.offload.config import OffloadConfig
-from octavo.offload.loads import Readiness
+from octavo.offload.loader import Readiness
 from octavo.planning import plan_kv_cache
 from octavo.specs import FullAttentionSpec, RequestLimits, SlidingWindowSpec
 from octavo.testing import MODEL_EXAMPLES

@@ -3,7 +3,7 @@
 import pytest
 
 from octavo.ids import GroupIdx
-from octavo.offload.loads import Readiness
+from octavo.offload.loader import Readiness
 from rigs.naive_tier import NaiveTier
 from rigs.offload_engine import PATIENCE_S
 from rigs.served import BLOCKS, BOUNDARY, PROMPT, Served

@@ -7,8 +7,8 @@ from octavo.events import GroupView, external_hashes
 from octavo.hashing import RequestIdentity
 from octavo.namespace import may_persist
 from octavo.offload.load_choice import Outlook, Way
-from octavo.offload.loads import Readiness
-from octavo.offload.stores import StorePolicy
+from octavo.offload.loader import Readiness
+from octavo.offload.storer import StorePolicy
 from octavo.policies import POLICIES, LRUPolicy
 from octavo.testing import NaiveEngine, StepPlan
 from rigs.faulty_tier import FaultyTier, TierFault

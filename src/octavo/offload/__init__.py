@@ -3,9 +3,9 @@
 Inside, where an arrow leads to what a module calls:
 
     scheduler                                   what an engine calls: a request's life
-    loads -> load_plan, load_worth, promises    what a waiting request loads, and which points it keeps
+    loader -> load_plan, load_worth, promises   what a waiting request loads, and which points it keeps
     load_worth -> load_ways -> load_choice      what loads take, and whether they are worth it or computing is quicker
-    stores -> store_plan, store_pins            the points that are promised, and the chunks that keep the promise
+    storer -> store_plan, store_pins            the points that are promised, and the chunks that keep the promise
     hints, retentions                           how long clients say that a prompt will be wanted
     manager -> finder, jobs                     which chunk lies in which slots of the arena, and what is on its way
     tiers_below -> promotions, write_through    from the tiers to the arena, and from the arena to the tiers
@@ -24,7 +24,7 @@ from octavo.offload.load_choice import LoadChooser, LoadRule, MovingLine, Outloo
 from octavo.offload.load_speeds import LoadSpeed
 from octavo.offload.load_story import LoadStory
 from octavo.offload.load_ways import ChunkToLoad, keys_to_probe, way_to_load
-from octavo.offload.loads import Readiness
+from octavo.offload.loader import Readiness
 from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import OffloadStatus, PreparedLoad, PreparedStore
@@ -33,7 +33,7 @@ from octavo.offload.promises import PromiseRule
 from octavo.offload.retentions import Retentions
 from octavo.offload.scheduler import OffloadScheduler, OffloadStats, SchedulerLimits
 from octavo.offload.shared import SharedConfig
-from octavo.offload.stores import StorePolicy
+from octavo.offload.storer import StorePolicy
 
 __all__ = [
     "ANYWHERE",

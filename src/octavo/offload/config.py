@@ -26,7 +26,7 @@ from octavo.offload.lower_tier import OffloadLimits
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.retentions import RETAIN_SHARE
 from octavo.offload.shared import SharedConfig
-from octavo.offload.stores import StorePolicy
+from octavo.offload.storer import StorePolicy
 from octavo.policies import POLICIES, make_policy
 from octavo.settings import Seconds, Settings, Size, unknown_name
 from octavo.specs import KVCacheSpec, KVCacheSpecRegistry

@@ -30,12 +30,12 @@ from octavo.offload.hints import Hinter
 from octavo.offload.load_choice import LoadRule
 from octavo.offload.load_speeds import LoadSpeed, load_speeds
 from octavo.offload.load_story import LoadStory
-from octavo.offload.loads import Loader, Readiness
+from octavo.offload.loader import Loader, Readiness
 from octavo.offload.manager import OffloadingManager
 from octavo.offload.manager_values import OffloadStatus
 from octavo.offload.offloaded_blocks import ANYWHERE, OffloadedBlocks
 from octavo.offload.request_state import RequestGroupState, RequestOffloadState
-from octavo.offload.stores import StorePolicy, Storer
+from octavo.offload.storer import StorePolicy, Storer
 from octavo.transfer import OffloadingWorker
 
 _LONGEST_WAIT_S = 0.05

@@ -1,4 +1,4 @@
-"""Stores: resume points that are promised, and the chunks that are written to keep the promise.
+"""`Storer`: resume points that are promised, and the chunks that are written to keep the promise.
 
 Which boundary is promised is found with the reader's own rule, over device and tiers together: the largest at which
 every group has what a resume needs. What is on a tier already is not written again; the rest is on the device, is held

@@ -1,4 +1,4 @@
-"""Loads of waiting requests, each from "what is there?" to "go on, with what came".
+"""`Loader`: loads of waiting requests, each from "what is there?" to "go on, with what came".
 
     NEW --nothing beyond the device, or not worth it--> READY
     NEW --a tier is still to say what it has--> NEW, for a part of the time that computing takes
