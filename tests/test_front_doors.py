@@ -36,6 +36,21 @@ def exports_of(package: str) -> set[str]:
     return set()
 
 
+def origin_of(package: str, name: str) -> str:
+    """The module in which a name of a door is defined, through the doors of other packages."""
+    init = PACKAGES[package]
+    stub = init.with_suffix(".pyi")
+    for node in ast.parse((stub if stub.exists() else init).read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            above = [package] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            for found in node.names:
+                if (found.asname or found.name) == name:
+                    is_door = module in PACKAGES and module != package  # it may export a module of its own
+                    return origin_of(module, found.name) if is_door else module
+    return package
+
+
 def room_of(file: Path) -> str:
     """The package whose inside this file may see."""
     parts = file.relative_to(ROOT).parts
@@ -85,6 +100,16 @@ def test_outsiders_use_front_doors():
     folders = ("src", "tests", "benchmarks", "scripts", "examples")
     files = [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
     assert [line for file in files for line in intrusions(file)] == []
+
+
+def test_a_name_means_the_same_at_every_door():
+    """Who reads `Choice` somewhere need not ask from where it came."""
+    origins: dict[str, set[str]] = {}
+    for package in ROOMS:
+        for name in exports_of(package):
+            origins.setdefault(name, set()).add(origin_of(package, name))
+    assert {name: found for name, found in origins.items() if len(found) > 1} == {}
+    assert origins["PromisedPoint"] == {"octavo.chunks.wanted"}  # at the door of `policies`, too
 
 
 def test_the_house_has_ten_nouns():

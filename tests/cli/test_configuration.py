@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from octavo.cli.settings.setting import CATALOGUES, EPP, ROUTE, SERVE
-from octavo.cli.settings.sources import gather, picker_settings_from, router_settings_from, settings_from
+from octavo.cli.settings.sources import gather_settings, picker_settings_from, router_settings_from, settings_from
 from octavo.cli.settings.text import kinds_of
 from octavo.errors import InputError
 from octavo.hashing import DEFAULT_ALGORITHM, HASH_ALGORITHMS
@@ -30,7 +30,7 @@ def file(tmp_path):
 
 def test_flags_count_more_than_variables_and_these_more_than_the_file(file):
     environment = {"OCTAVO_MAX_NUM_SEQS": "7", "OCTAVO_PORT": "8002", "OTHER": "x"}
-    given = gather(SERVE, {"server.port": "8003", "server.host": None}, environment, file)
+    given = gather_settings(SERVE, {"server.port": "8003", "server.host": None}, environment, file)
     settings = settings_from(given, folder=Path("model"), model_name="model")
     assert (settings.engine.max_num_seqs, settings.server.port, settings.engine.max_model_len) == (7, 8003, 32768)
     assert {given[key].source for key in ("server.port", "engine.max_num_seqs", "engine.dtype")} == {
@@ -110,7 +110,7 @@ def test_a_text_in_a_file_means_what_it_means_as_a_flag(tmp_path, text):
 
     def read(catalogue, flags, from_file):
         try:
-            return gather(catalogue, flags, {}, from_file)[setting.key].value
+            return gather_settings(catalogue, flags, {}, from_file)[setting.key].value
         except InputError as error:
             return str(error).replace(f"{file}: {setting.key}", "NAME").replace(setting.flag, "NAME")
 
@@ -127,7 +127,7 @@ def test_a_text_in_a_file_means_what_it_means_as_a_flag(tmp_path, text):
 def test_a_seed_and_a_list_in_a_file_are_as_they_were_typed(tmp_path):
     file = tmp_path / "serve.yaml"
     file.write_text("{engine: {hash_seed: 0123}, server: {api_key: 0x1F, allowed_host: [10, 0x1F, no]}}")
-    given = gather(SERVE, {}, {}, file)
+    given = gather_settings(SERVE, {}, {}, file)
     assert given["engine.hash_seed"].value == "0123"
     assert given["server.api_key"].value == "0x1F"
     assert given["server.allowed_host"].value == ["10", "0x1F", "no"]
@@ -136,10 +136,10 @@ def test_a_seed_and_a_list_in_a_file_are_as_they_were_typed(tmp_path):
 def test_numbers_within_a_value_are_decimal(tmp_path):
     file = tmp_path / "serve.yaml"
     file.write_text("offload: {memory: 1GiB, blocks_per_chunk: {default: 010, mamba: 0x10}}")
-    assert gather(SERVE, {}, {}, file)["offload.blocks_per_chunk"].value == {"default": 10, "mamba": 16}
+    assert gather_settings(SERVE, {}, {}, file)["offload.blocks_per_chunk"].value == {"default": 10, "mamba": 16}
     file.write_text("offload: {memory: 1GiB, blocks_per_chunk: {default: 1:30}}")
     with pytest.raises(InputError, match=r"blocks_per_chunk.default must be a whole number .*, not '1:30'"):
-        gather(SERVE, {}, {}, file)
+        gather_settings(SERVE, {}, {}, file)
 
 
 def test_a_key_that_stands_twice_in_a_value_is_refused():
@@ -147,7 +147,7 @@ def test_a_key_that_stands_twice_in_a_value_is_refused():
     with pytest.raises(InputError, match=r"--blocks-per-chunk: .*'mamba' stands twice"):
         setting.check("{mamba: 1, default: 4, mamba: 2}", name="--blocks-per-chunk")
     with pytest.raises(InputError, match=r"OCTAVO_TIERS: .*'path' stands twice"):
-        gather(SERVE, {}, {"OCTAVO_TIERS": "[{type: disk, path: /x, path: /y}]"}, None)
+        gather_settings(SERVE, {}, {"OCTAVO_TIERS": "[{type: disk, path: /x, path: /y}]"}, None)
 
 
 def test_text_with_a_tag_of_yaml_is_text():
@@ -168,12 +168,12 @@ def test_a_host_that_is_left_empty_does_not_open_a_server_to_all(octavo, argumen
 def test_what_a_file_would_read_as_another_number_is_refused_as_it_was_typed(text):
     """YAML has null for nothing, and 90 for 1:30."""
     with pytest.raises(InputError, match=f"OCTAVO_PORT must be a whole number from 0 to 65535, not '{text}'"):
-        gather(SERVE, {}, {"OCTAVO_PORT": text}, None)
+        gather_settings(SERVE, {}, {"OCTAVO_PORT": text}, None)
 
 
 def test_a_wrong_variable_is_named():
     with pytest.raises(InputError, match="OCTAVO_PORT must be a whole number from 0 to 65535, not 'x'"):
-        gather(SERVE, {}, {"OCTAVO_PORT": "x"}, None)
+        gather_settings(SERVE, {}, {"OCTAVO_PORT": "x"}, None)
 
 
 def test_sections_that_do_not_go_together(octavo, tmp_path):
@@ -204,7 +204,7 @@ def test_what_is_shown_is_a_file_that_says_the_same(octavo, file, tmp_path, monk
     again.write_text(shown)
     monkeypatch.delenv("OCTAVO_MAX_WAITING")
     first, second = (
-        {key: one.value for key, one in gather(SERVE, {}, {}, path).items() if key != "server.api_key"}
+        {key: one.value for key, one in gather_settings(SERVE, {}, {}, path).items() if key != "server.api_key"}
         for path in (file, again)
     )
     assert {key: second[key] for key in first} == first
@@ -219,7 +219,7 @@ def test_every_text_is_shown_as_a_file_has_it(octavo, tmp_path, monkeypatch, nam
     shown = octavo("config", "show").out
     again = tmp_path / "again.yaml"
     again.write_text(shown)
-    assert gather(SERVE, {}, {}, again)["server.served_model_name"].value == name
+    assert gather_settings(SERVE, {}, {}, again)["server.served_model_name"].value == name
 
 
 @pytest.mark.parametrize("size", ["1500MB", "1536MiB", "1234567891B", "1.3GiB"])
@@ -227,14 +227,14 @@ def test_a_size_is_shown_to_the_byte(octavo, tmp_path, monkeypatch, size):
     monkeypatch.setenv("OCTAVO_MAX_BODY", size)
     again = tmp_path / "again.yaml"
     again.write_text(octavo("config", "show").out)
-    assert gather(SERVE, {}, {}, again)["server.max_body_bytes"].value == parse_bytes(size)
+    assert gather_settings(SERVE, {}, {}, again)["server.max_body_bytes"].value == parse_bytes(size)
 
 
 def test_a_router_is_told_in_the_same_way(octavo, tmp_path):
     file = tmp_path / "route.yaml"
     file.write_text("router: {engine: ['http://a:1,name=x', 'http://b:2'], port: 9000, log_json: true}")
     assert octavo("config", "check", file).out == f"{file}: 3 settings, nothing wrong\n"
-    given = gather(
+    given = gather_settings(
         ROUTE, {"router.port": "9001"}, {"OCTAVO_KEEP_ALIVE": "7", "OCTAVO_ENGINE": "http://c:3,keys=k"}, file
     )
     config = router_settings_from(given)
@@ -248,7 +248,7 @@ def test_an_endpoint_picker_too(octavo, tmp_path):
     file = tmp_path / "epp.yaml"
     file.write_text("picker: {engine: ['http://a:1'], fallbacks: 0}")
     assert octavo("config", "check", file).out == f"{file}: 2 settings, nothing wrong\n"
-    config = picker_settings_from(gather(EPP, {"picker.port": "9009"}, {}, file))
+    config = picker_settings_from(gather_settings(EPP, {"picker.port": "9009"}, {}, file))
     assert (config.engines, config.port, config.fallbacks) == (("http://a:1",), 9009, 0)
     file.write_text("picker: {engine: ['http://a:1'], tls_key: key.pem}")
     assert "TLS needs a certificate and its key" in octavo("config", "check", file).err

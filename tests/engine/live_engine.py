@@ -8,7 +8,7 @@ from hash_runner import HashEngine
 
 from octavo.chunks import GroupOffloadConfig
 from octavo.host import HostArena
-from octavo.offload import OffloadingManager, OffloadScheduler, SchedulerLimits
+from octavo.offload import OffloadingManager, OffloadScheduler, OffloadSchedulerLimits
 from octavo.policies import make_policy
 from octavo.specs import ceil_div
 from rigs.faulty_tier import FaultyTier
@@ -51,7 +51,9 @@ class LiveEngine(HashEngine):
             OffloadingManager(arena, groups, policy, [self.tier]),
             self.worker,
             groups,
-            limits=SchedulerLimits(patience_s=LOAD_PATIENCE_S, store_policy=self._store_policy, free_share_wanted=0.3),
+            limits=OffloadSchedulerLimits(
+                patience_s=LOAD_PATIENCE_S, store_policy=self._store_policy, free_share_wanted=0.3
+            ),
         )
 
     def held_by_transfers(self):

@@ -9,7 +9,7 @@ from octavo.chunks import Departures, name_tenant
 from octavo.hashing import PLAIN, RequestIdentity
 from octavo.offload import LoadStory, Outlook
 from octavo.testing import full, small_model
-from octavo.why import MOST_RECORDS, Cause, Loss, WhyLog, explain
+from octavo.why import MOST_RECORDS, Cause, Loss, WhyLog, explain_request
 
 
 class World:
@@ -29,7 +29,7 @@ class World:
         manager.free(request)
 
     def why(self, name, **options):
-        return explain(self.log.config, self.log.records(), name, **options)
+        return explain_request(self.log.config, self.log.records(), name, **options)
 
 
 def test_a_tenant_hears_of_its_own_requests_only():
@@ -76,7 +76,7 @@ def test_what_became_of_a_load(load, told):
     world.serve("r", list(range(30)))
     (record,) = world.log.records()
     record = replace(record, num_before=28, loss=Loss(cause=Cause.TOO_LATE), load=load)
-    report = explain(world.log.config, [record], "r")
+    report = explain_request(world.log.config, [record], "r")
     assert (report.cause, report.load) == (Cause.TOO_LATE, told)
     assert (told or "was not when the request looked") in " ".join(report.story)
 

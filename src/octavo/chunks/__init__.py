@@ -11,7 +11,7 @@ Inside:
     hints                 how long clients want resume points kept
 """
 
-from octavo.chunks.changes import ChangeLog, MediumChanges, OffloadChanges, Place, TierChanges, changes_of_media
+from octavo.chunks.changes import ChangeLog, MediumChanges, MediumPlace, OffloadChanges, TierChanges, changes_of_media
 from octavo.chunks.departures import Departure, Departures, Leaving
 from octavo.chunks.geometry import MOST_BLOCKS_PER_CHUNK, ChunkSizes, GroupOffloadConfig
 from octavo.chunks.hints import Hint, HintKind, HintOutcome, read_lifetime
@@ -42,9 +42,9 @@ __all__ = [
     "Leaving",
     "LookupResult",
     "MediumChanges",
+    "MediumPlace",
     "OffloadChanges",
     "OffloadKey",
-    "Place",
     "PromisedPoint",
     "SequenceNames",
     "StoredChunk",

@@ -43,22 +43,22 @@ class OffloadChanges:
     media: tuple[MediumChanges, ...]
 
 
-class Place(NamedTuple):
+class MediumPlace(NamedTuple):
     """One of the places that a medium has: what changed there, and what is there."""
 
     changes: TierChanges
     masks_of: Callable[[Sequence[OffloadKey]], list[int]]
 
 
-def changes_of_media(media: Sequence[str], places: Sequence[Place]) -> tuple[MediumChanges, ...]:
+def changes_of_media(media: Sequence[str], places: Sequence[MediumPlace]) -> tuple[MediumChanges, ...]:
     """What changed on each medium. `media`: the medium of each place; two places may be of one."""
-    by_medium: dict[str, list[Place]] = {}
+    by_medium: dict[str, list[MediumPlace]] = {}
     for medium, place in zip(media, places, strict=True):
         by_medium.setdefault(medium, []).append(place)
     return tuple(_changes_of_medium(medium, its_places) for medium, its_places in by_medium.items())
 
 
-def _changes_of_medium(medium: str, places: Sequence[Place]) -> MediumChanges:
+def _changes_of_medium(medium: str, places: Sequence[MediumPlace]) -> MediumChanges:
     """A chunk is on a medium while any place there has all of its blocks; a block, while any place there has it."""
     touched = dict.fromkeys(chain.from_iterable(keys for changes, _ in places for keys in changes[:3]))
     keys = list(touched)

@@ -9,6 +9,6 @@ from .settings import (
     Given as Given,
     GivenValues as GivenValues,
     ServeSettings as ServeSettings,
-    gather as gather,
+    gather_settings as gather_settings,
     settings_from as settings_from,
 )

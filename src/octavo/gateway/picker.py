@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from octavo.http import ApiError
 from octavo.router import (
     UNREAD,
-    Choice,
     Decisions,
+    EngineChoice,
     Fleet,
     LookUp,
     PromptReader,
@@ -31,7 +31,7 @@ class Picked:
 
     def __init__(
         self,
-        choices: Mapping[str, Choice],
+        choices: Mapping[str, EngineChoice],
         read: ReadPrompt,
         fleet: Fleet,
         note_first_token: Callable[[float], None],

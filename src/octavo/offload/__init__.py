@@ -31,7 +31,7 @@ from octavo.offload.manager_values import OffloadStatus, PreparedLoad, PreparedS
 from octavo.offload.offloaded_blocks import ANYWHERE, IN_MEMORY
 from octavo.offload.promises import PromiseRule
 from octavo.offload.retentions import Retentions
-from octavo.offload.scheduler import OffloadScheduler, OffloadStats, SchedulerLimits
+from octavo.offload.scheduler import OffloadScheduler, OffloadSchedulerLimits, OffloadStats
 from octavo.offload.shared import SharedConfig
 from octavo.offload.storer import StorePolicy
 
@@ -50,6 +50,7 @@ __all__ = [
     "OffloadEventSource",
     "OffloadLimits",
     "OffloadScheduler",
+    "OffloadSchedulerLimits",
     "OffloadStats",
     "OffloadStatus",
     "OffloadedRequest",
@@ -60,7 +61,6 @@ __all__ = [
     "PromiseRule",
     "Readiness",
     "Retentions",
-    "SchedulerLimits",
     "SharedConfig",
     "StorePolicy",
     "Way",

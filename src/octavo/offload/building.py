@@ -19,7 +19,7 @@ from octavo.ids import enumerate_groups
 from octavo.namespace import CacheIdentity, describe_identity, make_family, make_namespace, may_persist
 from octavo.offload.config import OffloadConfig, make_offloading_manager
 from octavo.offload.device import OffloadedRequest
-from octavo.offload.scheduler import OffloadScheduler, SchedulerLimits
+from octavo.offload.scheduler import OffloadScheduler, OffloadSchedulerLimits
 from octavo.planning import KVCacheConfig
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def make_offload_scheduler(
         worker,
         groups,
         may_persist=_may_persist,
-        limits=SchedulerLimits(patience_s=config.load_timeout_s, loads=config.loads, store_policy=config.store),
+        limits=OffloadSchedulerLimits(patience_s=config.load_timeout_s, loads=config.loads, store_policy=config.store),
     )
 
 

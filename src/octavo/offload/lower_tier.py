@@ -23,8 +23,8 @@ from octavo.chunks import (
     ChunkSizes,
     Departures,
     Leaving,
+    MediumPlace,
     OffloadKey,
-    Place,
     SequenceNames,
     TierChanges,
     TierResult,
@@ -134,13 +134,13 @@ class LowerTier:
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         self._ask("touch", lambda: self._tier.touch(keys), None)
 
-    def take_changes(self) -> Place:
+    def take_changes(self) -> MediumPlace:
         """What changed on the medium for those who follow it, and how to find what is there for them."""
         changes, self._untaken = self._net_changes(), TierChanges([], [])
         if self._told is not None:
             changes = self._told.pass_on(changes, self._lookup, is_off=self.is_told_as_off)
         self._has_more_changes = changes.has_more
-        return Place(changes, self._lookup_told)
+        return MediumPlace(changes, self._lookup_told)
 
     @property
     def is_told_as_off(self) -> bool:

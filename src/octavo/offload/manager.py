@@ -17,9 +17,9 @@ from octavo.chunks import (
     GroupOffloadConfig,
     Leaving,
     LookupResult,
+    MediumPlace,
     OffloadChanges,
     OffloadKey,
-    Place,
     PromisedPoint,
     SequenceNames,
     WantedChunk,
@@ -360,7 +360,7 @@ class OffloadingManager:
         if not self.logs_changes:
             return OffloadChanges(was_cleared=False, media=())
         changes, was_cleared = self._resident.take_changes()
-        places = [Place(changes, self._resident.masks), *(lower.take_changes() for lower in self._below.lowers)]
+        places = [MediumPlace(changes, self._resident.masks), *(lower.take_changes() for lower in self._below.lowers)]
         return OffloadChanges(was_cleared=was_cleared, media=changes_of_media(self.media.names, places))
 
     def status(self) -> OffloadStatus:

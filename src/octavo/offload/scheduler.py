@@ -44,7 +44,7 @@ _PAUSE_FOR_TIERS_S = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerLimits:
+class OffloadSchedulerLimits:
     """Bounds of what is under way, and of a request's wait."""
 
     patience_s: float = 5.0
@@ -93,9 +93,9 @@ class OffloadScheduler:
         groups: Sequence[GroupOffloadConfig],
         *,
         may_persist: Callable[[OffloadedRequest], bool] = lambda _: True,
-        limits: SchedulerLimits | None = None,
+        limits: OffloadSchedulerLimits | None = None,
     ) -> None:
-        limits = limits or SchedulerLimits()
+        limits = limits or OffloadSchedulerLimits()
         self._groups = groups
         self._device = device
         self._manager = manager

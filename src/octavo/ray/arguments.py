@@ -19,7 +19,7 @@ from octavo.cli import (
     Catalogue,
     GivenValues,
     ServeSettings,
-    gather,
+    gather_settings,
     open_model,
     settings_from,
 )
@@ -71,7 +71,7 @@ class Arguments:
                 raise InputError(unknown_name("argument", name, sorted([*_BY_NAME, _TINY, _CONFIG])))
         flags = {key: told[name] for name, key in _BY_NAME.items() if name in told}
         file, tiny = told.get(_CONFIG), told.get(_TINY)
-        given = gather(_CATALOGUE, flags, environment, None if file is None else read_path(str(file)))
+        given = gather_settings(_CATALOGUE, flags, environment, None if file is None else read_path(str(file)))
         values = {key: one.value for key, one in given.items()}
         if tiny is None and MODEL not in values:
             raise InputError("name a model: model=FOLDER, a name in the hub's local cache, or tiny=qwen3_next")
@@ -109,4 +109,4 @@ class Arguments:
         """The values for one replica: it has its own folder within the disk tier's."""
         disk = self.values.get(_DISK)
         own = {} if disk is None else {_DISK: str(Path(str(disk)) / f"replica-{rank}")}
-        return gather(_CATALOGUE, {**self.values, **own}, {}, None)
+        return gather_settings(_CATALOGUE, {**self.values, **own}, {}, None)

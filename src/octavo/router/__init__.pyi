@@ -4,7 +4,7 @@ from .config import RouterConfig as RouterConfig
 from .decisions import Decision as Decision, Decisions as Decisions
 from .engine_client import open_engine_client as open_engine_client
 from .engine_connections import EngineConnections as EngineConnections
-from .engine_load import EngineLoad as EngineLoad, Reservation as Reservation
+from .engine_load import EngineLoad as EngineLoad, SentRequest as SentRequest
 from .feed import LearningFeed as LearningFeed
 from .fleet import Fleet as Fleet
 from .fleet_routes import FleetRoutes as FleetRoutes
@@ -13,7 +13,7 @@ from .indexes import Indexes as Indexes, ReadPrompt as ReadPrompt
 from .member import Member as Member
 from .metrics import ROUTER_METRICS as ROUTER_METRICS, RouterMetrics as RouterMetrics
 from .names import LookUp as LookUp, look_up as look_up
-from .placement import Choice as Choice, Placement as Placement, Prompt as Prompt
+from .placement import EngineChoice as EngineChoice, Placement as Placement, Prompt as Prompt
 from .plan_learner import PlanLearner as PlanLearner
 from .prompt_reader import (
     SESSION as SESSION,

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from octavo.router.placement import Choice, Prompt
+from octavo.router.placement import EngineChoice, Prompt
 
 _KEPT = 64
 
@@ -15,7 +15,7 @@ class Decision:
     at: float
     path: str
     num_tokens: int
-    choice: Choice
+    choice: EngineChoice
     resumes: dict[str, int]
     """The tokens that each engine could have resumed; of the chosen one, those that it is expected to resume."""
 
@@ -31,7 +31,7 @@ class Decisions:
         self.num_prompt_tokens = 0
         self.num_expected_tokens = 0
 
-    def add(self, path: str, prompt: Prompt, choice: Choice) -> None:
+    def add(self, path: str, prompt: Prompt, choice: EngineChoice) -> None:
         """A request goes to an engine."""
         resumes = dict(prompt.resumes)
         if choice.engine in resumes:  # it may compute what it would load too slowly

@@ -38,7 +38,7 @@ _QUICKEST = itemgetter(2)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Reservation:
+class SentRequest:
     """A request that was sent to an engine."""
 
     load: "EngineLoad"
@@ -78,9 +78,9 @@ class EngineLoad:
     """The seconds that loads of requests take that have no first token yet."""
     overdue_s: float = 0.0
     """By how much the first token is late that is to come next."""
-    _waiting: deque[Reservation] = field(default_factory=deque)
+    _waiting: deque[SentRequest] = field(default_factory=deque)
     """Requests whose first token will be told, in the order in which they were sent. Some may have it."""
-    _untold: deque[Reservation] = field(default_factory=deque)
+    _untold: deque[SentRequest] = field(default_factory=deque)
     """Requests whose first token nobody will tell."""
     _sent_at: float = -math.inf
     """When the latest request was sent."""
@@ -98,24 +98,24 @@ class EngineLoad:
         self.others = others
         self.speeds = speeds_by_reach(others.load_speeds)
 
-    def add(self, reservation: Reservation, *, is_told: bool) -> None:
+    def add(self, sent: SentRequest, *, is_told: bool) -> None:
         """The request is sent. `is_told`: whether somebody will tell of its first token."""
-        self.look(reservation.sent_at)
-        self._sent_at = reservation.sent_at
+        self.look(sent.sent_at)
+        self._sent_at = sent.sent_at
         self.num_requests += 1
-        self.prefill_tokens += reservation.prefill_tokens
-        self.loading_s += reservation.loading_s
-        (self._waiting if is_told else self._untold).append(reservation)
+        self.prefill_tokens += sent.prefill_tokens
+        self.loading_s += sent.loading_s
+        (self._waiting if is_told else self._untold).append(sent)
 
-    def begin(self, reservation: Reservation) -> None:
+    def begin(self, sent: SentRequest) -> None:
         """The request has its first token, or will have none: nobody waits for it any more."""
-        if not reservation.has_begun:
-            reservation.has_begun = True
-            self.prefill_tokens -= reservation.prefill_tokens
-            self.loading_s -= reservation.loading_s
+        if not sent.has_begun:
+            sent.has_begun = True
+            self.prefill_tokens -= sent.prefill_tokens
+            self.loading_s -= sent.loading_s
 
-    def overtake(self, reservation: Reservation) -> None:
-        self._overtaken_at = max(self._overtaken_at, reservation.sent_at)
+    def overtake(self, sent: SentRequest) -> None:
+        self._overtaken_at = max(self._overtaken_at, sent.sent_at)
 
     def look(self, now: float) -> None:
         """Sees what is overdue. A first token that nobody tells is taken to come when it is due. The request that waits

@@ -37,7 +37,7 @@ from octavo.router.listener import listen
 from octavo.router.load_of_others import follow_load
 from octavo.router.member import Member
 from octavo.router.names import LOOK_UP_INTERVAL_S, LookUp, Names, look_up
-from octavo.router.placement import Choice, Placement, Prompt
+from octavo.router.placement import EngineChoice, Placement, Prompt
 from octavo.router.reasons import find_lack, reason_of, was_refused
 from octavo.router.rendered import RENDER_CHAT
 from octavo.settings import shown
@@ -205,7 +205,7 @@ class Fleet:
         """Inside the block, the engine counts as having a prompt that was sent to it."""
         return self._indexes.expecting(self.members[name], read)
 
-    def marks(self, prompt: Prompt, choice: Choice) -> dict[str, str]:
+    def marks(self, prompt: Prompt, choice: EngineChoice) -> dict[str, str]:
         """The headers of a request by which its engine tells other routers of it."""
         if not prompt.num_tokens:  # the engine counts them
             return {ROUTER: self._router}

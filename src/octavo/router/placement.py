@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from octavo.http import Load
-from octavo.router.engine_load import Computed, EngineLoad, Reservation, Way
+from octavo.router.engine_load import Computed, EngineLoad, SentRequest, Way
 from octavo.router.index import Points
 
 _FIRST_RATE = 2000.0
@@ -81,7 +81,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class EngineChoice:
     """Where a request goes, and why."""
 
     engine: str
@@ -143,7 +143,7 @@ class Placement:
         if engine in self.loads:
             self.loads[engine].hear(others)
 
-    def choose(self, prompt: Prompt, engines: Collection[str], now: float, *, priority: int = 0) -> Choice | None:
+    def choose(self, prompt: Prompt, engines: Collection[str], now: float, *, priority: int = 0) -> EngineChoice | None:
         """The choice; None if no engine may take the request. `priority`: in vLLM's sense, smaller is earlier."""
         bound = self._most_per_engine * (_SHARE_OF_LATER if priority > 0 else 1)
         able = {name: load for name in engines if (load := self.loads[name]).num_requests < bound}
@@ -159,7 +159,7 @@ class Placement:
         last = None if prompt.session is None else self._engine_of.get(prompt.session)
         engine = last if last in equal else self._random.choice(equal)
         way = self.way(prompt, engine)
-        return Choice(
+        return EngineChoice(
             engine=engine,
             resumed_tokens=way.resumed_tokens,
             expected_s=way.first_token_s,
@@ -175,13 +175,13 @@ class Placement:
             return Way(resumed, 0.0, load.overdue_s + (load.prefill_tokens + prompt.num_tokens - resumed) * token_s)
         return load.way(points, prompt.num_tokens, token_s)
 
-    def send(self, choice: Choice, prompt: Prompt, now: float, *, is_told: bool = True) -> Reservation:
+    def send(self, choice: EngineChoice, prompt: Prompt, now: float, *, is_told: bool = True) -> SentRequest:
         """The request goes to the engine. `end` must follow. `is_told`: whether `first_token` will."""
         load = self.loads[choice.engine]
         prefill_tokens = prompt.num_tokens - choice.resumed_tokens
         computing_s = (load.prefill_tokens + prefill_tokens) / load.rate
         waits_s = max(0.0, load.loading_s + choice.loading_s - load.prefill_tokens / load.rate)
-        reservation = Reservation(
+        sent = SentRequest(
             load=load,
             prefill_tokens=prefill_tokens,
             tokens_ahead=load.prefill_tokens,
@@ -192,33 +192,33 @@ class Placement:
         )
         through_all = (1 + load.num_requests) / (1 + load.num_requests - load.others.requests)
         self._arrivals.add(now, requests=through_all, computing_s=prefill_tokens / load.rate)
-        load.add(reservation, is_told=is_told and self._hears_first_tokens is not False)
+        load.add(sent, is_told=is_told and self._hears_first_tokens is not False)
         if prompt.session is not None:
             self._engine_of[prompt.session] = choice.engine
             self._engine_of.move_to_end(prompt.session)
             if len(self._engine_of) > _MOST_SESSIONS:
                 self._engine_of.popitem(last=False)
-        return reservation
+        return sent
 
-    def first_token(self, reservation: Reservation, now: float) -> None:
+    def first_token(self, sent: SentRequest, now: float) -> None:
         """The engine has begun to answer."""
         self._hears_first_tokens = True
-        if reservation.has_begun:
+        if sent.has_begun:
             return
-        reservation.load.begin(reservation)
-        reservation.load.overtake(reservation)
-        load, seconds = reservation.load, (now - reservation.sent_at) * reservation.computing_share
-        num_tokens = reservation.tokens_ahead + reservation.prefill_tokens
+        sent.load.begin(sent)
+        sent.load.overtake(sent)
+        load, seconds = sent.load, (now - sent.sent_at) * sent.computing_share
+        num_tokens = sent.tokens_ahead + sent.prefill_tokens
         if num_tokens >= _FEWEST_TOKENS and seconds > 0:
             load.own.add(num_tokens, seconds, kept=_KEPT_OF_ENGINE)
             self._computed.add(num_tokens, seconds, kept=_KEPT_OF_FLEET)
 
-    def end(self, reservation: Reservation) -> None:
+    def end(self, sent: SentRequest) -> None:
         """The request has ended, in whatever way."""
         if self._hears_first_tokens is None:
             self._hears_first_tokens = False
-        reservation.load.begin(reservation)
-        reservation.load.num_requests -= 1
+        sent.load.begin(sent)
+        sent.load.num_requests -= 1
 
     def _weigh(
         self, prompt: Prompt, able: Mapping[str, EngineLoad], now: float

@@ -22,10 +22,10 @@ import msgspec
 from octavo.errors import MALFORMED
 from octavo.http import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, not_found, overloaded
 from octavo.router.decisions import Decisions
-from octavo.router.engine_load import Reservation
+from octavo.router.engine_load import SentRequest
 from octavo.router.fleet import Fleet
 from octavo.router.member import Member
-from octavo.router.placement import Choice, Prompt
+from octavo.router.placement import EngineChoice, Prompt
 from octavo.router.prompt_reader import SESSION, Hints, PromptReader, as_sent, hints_in
 from octavo.router.reasons import reason_of
 
@@ -122,13 +122,11 @@ class Proxy:
         refusal = self._fleet.refusal(hints.model)
         while not _is_over(failed) and (choice := self._choose(read.prompt, tried, hints)) is not None:
             self.decisions.add(path, read.prompt, choice)
-            reservation = self._fleet.placement.send(choice, read.prompt, time.monotonic(), is_told=hints.is_stream)
+            sent = self._fleet.placement.send(choice, read.prompt, time.monotonic(), is_told=hints.is_stream)
             try:
                 with self._fleet.expecting(choice.engine, read):
                     marked = replace(request, headers=request.headers | self._fleet.marks(read.prompt, choice))
-                    await self._relay(
-                        marked, self._fleet.members[choice.engine], reservation, _told(read.prompt, choice)
-                    )
+                    await self._relay(marked, self._fleet.members[choice.engine], sent, _told(read.prompt, choice))
             except _TryAnotherError as another:
                 tried.add(choice.engine)
                 failed[another.why] += 1
@@ -137,14 +135,14 @@ class Proxy:
             else:
                 return
             finally:
-                self._fleet.placement.end(reservation)
+                self._fleet.placement.end(sent)
         raise refusal
 
-    def _choose(self, prompt: Prompt, tried: Collection[str], hints: Hints) -> Choice | None:
+    def _choose(self, prompt: Prompt, tried: Collection[str], hints: Hints) -> EngineChoice | None:
         able = [name for name in self._fleet.ready_for(hints.model) if name not in tried]
         return self._fleet.placement.choose(prompt, able, time.monotonic(), priority=hints.priority)
 
-    async def _relay(self, request: _Incoming, member: Member, sent: Reservation, told: Headers) -> None:
+    async def _relay(self, request: _Incoming, member: Member, sent: SentRequest, told: Headers) -> None:
         url = member.address.url + request.path
         client, exchange = self._fleet.client, request.exchange
         try:
@@ -258,7 +256,7 @@ def _handed_back(answer: httpx.Response) -> Headers:
     return [(name.lower(), value) for name, value in answer.headers.raw if name.lower() in _HANDED_BACK]
 
 
-def _told(prompt: Prompt, choice: Choice) -> Headers:
+def _told(prompt: Prompt, choice: EngineChoice) -> Headers:
     """The header that tells the router's choice: compared with the answer's usage it shows how right the router was."""
     engine = (b"x-octavo-engine", choice.engine.encode())
     return [engine, (b"x-octavo-expected", b"%d" % choice.resumed_tokens)] if prompt.num_tokens else [engine]

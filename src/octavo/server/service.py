@@ -25,7 +25,7 @@ from octavo.server.responses import TurnWriter
 from octavo.server.responses_request import TurnRequest, in_own_names
 from octavo.server.structure import StructureReader
 from octavo.settings import shown
-from octavo.why import MOST_RECORDS, WhyReport, explain
+from octavo.why import MOST_RECORDS, WhyReport, explain_request
 
 _COMPLETION = msgspec.json.Decoder(CompletionRequest)
 _CHAT = msgspec.json.Decoder(ChatRequest)
@@ -159,7 +159,7 @@ class Service:
         records = await self.engine.call(lambda _: log.records())
         whose = None if tenant is None else name_tenant(tenant)
         report = await asyncio.to_thread(
-            explain, log.config, records, request_id, cold_starts=log.cold_starts, tenant=whose
+            explain_request, log.config, records, request_id, cold_starts=log.cold_starts, tenant=whose
         )
         if report is None:
             raise not_found(

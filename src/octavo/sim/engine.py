@@ -24,7 +24,7 @@ from octavo.offload import (
     OffloadEventSource,
     OffloadingManager,
     OffloadScheduler,
-    SchedulerLimits as OffloadLimits,
+    OffloadSchedulerLimits,
 )
 from octavo.planning import KVCacheConfig
 from octavo.policies import make_policy
@@ -128,7 +128,7 @@ class SimulatedEngine:
         )
         self._offloading_manager = manager
         self._offload_events = OffloadEventSource(groups)
-        limits = OffloadLimits(loads=config.loads)
+        limits = OffloadSchedulerLimits(loads=config.loads)
         return OffloadScheduler(DeviceCache(self.manager), manager, self.worker, groups, limits=limits)
 
     @property

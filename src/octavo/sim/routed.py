@@ -17,7 +17,7 @@ from octavo.engine import published_plan
 from octavo.events import AnyEvent, Expectation, PublishedGroup, PublishedPlan, external_hashes
 from octavo.hashing import PLAIN
 from octavo.offload import LoadSpeed
-from octavo.router import FleetIndex, Placement, Prompt, Reservation
+from octavo.router import FleetIndex, Placement, Prompt, SentRequest
 from octavo.sim.engine import SimulatedEngine
 from octavo.sim.outcomes import Outcome
 from octavo.sim.traces import TraceRequest
@@ -152,7 +152,7 @@ class SeveralRouters:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
     engine: str
-    reservation: Reservation
+    reservation: SentRequest
     expectation: Expectation
 
 

@@ -10,7 +10,7 @@ Inside:
 """
 
 from octavo.why.causes import BecameOf, Cause, Loss, find_loss
-from octavo.why.explain import explain
+from octavo.why.explain import explain_request
 from octavo.why.fingerprint import Difference, Fingerprint, FingerprintMaker, compare
 from octavo.why.misses import MARK, Looks, MissLog, MissReport, find_report, tell_misses
 from octavo.why.records import MOST_RECORDS, BelowDevice, StartRecord, WhyLog
@@ -37,7 +37,7 @@ __all__ = [
     "WhyLog",
     "WhyReport",
     "compare",
-    "explain",
+    "explain_request",
     "find_loss",
     "find_report",
     "tell",

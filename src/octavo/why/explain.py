@@ -14,7 +14,7 @@ from octavo.why.report import Differs, Left, Missing, WhyReport
 from octavo.why.story import tell
 
 
-def explain(
+def explain_request(
     config: KVCacheConfig,
     records: Sequence[StartRecord],
     request_id: str,

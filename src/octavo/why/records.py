@@ -1,7 +1,7 @@
 """`WhyLog`: a bounded ring of records, one for each request that started, with what was known at that moment.
 
 The engine's thread only looks up what it needs, once per request and never per token. Sentences and comparisons are
-made when somebody asks (`explain`), from records that no longer change.
+made when somebody asks (`explain_request`), from records that no longer change.
 """
 
 import time

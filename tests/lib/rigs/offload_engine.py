@@ -12,8 +12,8 @@ from octavo.offload import (
     OffloadedRequest,
     OffloadingManager,
     OffloadScheduler,
+    OffloadSchedulerLimits,
     Readiness,
-    SchedulerLimits,
     StorePolicy,
 )
 from octavo.policies import make_policy
@@ -100,7 +100,7 @@ class OffloadingEngine(NaiveEngine):
             self.worker,
             groups,
             may_persist=may_persist,
-            limits=SchedulerLimits(patience_s=PATIENCE_S, store_policy=store_policy, free_share_wanted=0.3),
+            limits=OffloadSchedulerLimits(patience_s=PATIENCE_S, store_policy=store_policy, free_share_wanted=0.3),
         )
 
     def is_ready(self, request: NaiveRequest) -> bool:

@@ -21,7 +21,7 @@ from octavo.cli.settings import (
     GivenValues,
     Setting,
     catalogue_of,
-    gather,
+    gather_settings,
     picker_settings_from,
     router_settings_from,
     selection_settings_from,
@@ -44,7 +44,7 @@ def check(
 ) -> None:
     """Say what is wrong with a file, or that nothing is. The environment is left out."""
     catalogue = catalogue_of(file)
-    given = gather(catalogue, {}, {}, file)
+    given = gather_settings(catalogue, {}, {}, file)
     with naming(str(file)):
         _check_together(given, catalogue)
     write_output(f"{file}: {counted(len(given), 'setting')}, nothing wrong\n")
@@ -58,7 +58,7 @@ def show(
 ) -> None:
     """Show what is in force, and where each value comes from, as a file for --config."""
     catalogue = SERVE if config is None else catalogue_of(config)
-    given = gather(catalogue, {}, os.environ, config)
+    given = gather_settings(catalogue, {}, os.environ, config)
     _check_together(given, catalogue)
     write_output("".join(f"{line}\n" for line in _lines(given, catalogue)))
 

@@ -7,7 +7,7 @@ from typing import Any
 from octavo.cli.flags import ConfigFile
 from octavo.cli.needed_packages import require_gateway
 from octavo.cli.output import print_error, write_ready
-from octavo.cli.settings import EPP, gather, picker_settings_from, values_by_key, with_settings
+from octavo.cli.settings import EPP, gather_settings, picker_settings_from, values_by_key, with_settings
 from octavo.events import is_loopback
 from octavo.gateway import PickerConfig
 from octavo.http import EndingSignals, ending_well
@@ -27,7 +27,7 @@ def epp(
     Start each engine with --kv-events, so that the picker knows what it holds. A flag --engine-api-key may also stand
     in the environment, as OCTAVO_ENGINE_API_KEY, or in the file of --config.
     """
-    picker = picker_settings_from(gather(EPP, values_by_key(EPP, settings), os.environ, config))
+    picker = picker_settings_from(gather_settings(EPP, values_by_key(EPP, settings), os.environ, config))
     with ending_well() as signals:
         require_gateway()
         from octavo.http import set_up_logs

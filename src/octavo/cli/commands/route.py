@@ -8,7 +8,7 @@ import typer
 from octavo.cli.flags import ConfigFile
 from octavo.cli.needed_packages import require_router
 from octavo.cli.output import print_error, write_ready
-from octavo.cli.settings import ROUTE, gather, router_settings_from, values_by_key, with_settings
+from octavo.cli.settings import ROUTE, gather_settings, router_settings_from, values_by_key, with_settings
 from octavo.events import is_loopback
 from octavo.http import EndingSignals, ending_well
 from octavo.router import RouterConfig
@@ -30,7 +30,7 @@ def route(
     in the environment, as OCTAVO_ENGINE_API_KEY, or in the file of --config.
     """
     settings["engine"] = [*(engines or ()), *(settings["engine"] or ())] or None
-    given = gather(ROUTE, values_by_key(ROUTE, settings), os.environ, config)
+    given = gather_settings(ROUTE, values_by_key(ROUTE, settings), os.environ, config)
     router = router_settings_from(given)
     with ending_well() as signals:
         require_router()

@@ -9,7 +9,7 @@ import msgspec
 from octavo.cli.flags import ConfigFile
 from octavo.cli.needed_packages import require_router
 from octavo.cli.output import write_ready
-from octavo.cli.settings import SELECT, gather, selection_settings_from, values_by_key, with_settings
+from octavo.cli.settings import SELECT, gather_settings, selection_settings_from, values_by_key, with_settings
 from octavo.http import EndingSignals, ending_well
 from octavo.router import SelectionConfig
 
@@ -25,7 +25,7 @@ def select(
     Engines are told by POST /register or /workers; POST /query and /select ask. Without --api-key, a key is made and
     said at the start. A flag --api-key may also stand in the environment, as OCTAVO_API_KEY, or in --config's file.
     """
-    given = gather(SELECT, values_by_key(SELECT, settings), os.environ, config)
+    given = gather_settings(SELECT, values_by_key(SELECT, settings), os.environ, config)
     wanted = selection_settings_from(given)
     with ending_well() as signals:
         require_router()

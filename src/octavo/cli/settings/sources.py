@@ -31,7 +31,7 @@ GivenValues = dict[str, Given]
 """Values by the setting's key."""
 
 
-def gather(
+def gather_settings(
     catalogue: Catalogue, flags: Mapping[str, object], environment: Mapping[str, str], file: Path | None
 ) -> GivenValues:
     """The values in force, each checked. `flags` are by key; None is a flag that was not given."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from octavo.http import ApiError, not_found, overloaded
-from octavo.router.engine_load import Reservation
+from octavo.router.engine_load import SentRequest
 from octavo.router.placement import Placement
 from octavo.settings import shown
 
@@ -19,7 +19,7 @@ class Booking:
     """One request, and what counts it."""
 
     placement: Placement
-    sent: Reservation
+    sent: SentRequest
     expecting: AbstractContextManager[None]
     """Entered; the worker counts as having the prompt."""
     expires_at: float = 0.0

@@ -20,7 +20,7 @@ from uuid import uuid4
 from octavo.events import BlockStored
 from octavo.http import ApiError, not_found
 from octavo.router.indexes import ReadPrompt
-from octavo.router.placement import Choice
+from octavo.router.placement import EngineChoice
 from octavo.router.selection.catalogue import Catalogue
 from octavo.router.selection.dumping import dump_as_json
 from octavo.router.selection.partition import Levels, Partition, Rank
@@ -184,7 +184,9 @@ class SelectionService:
         resumed = way.resumed_tokens
         if question.effective_prefill_tokens is not None:
             resumed = max(0, prompt.prompt.num_tokens - question.effective_prefill_tokens)
-        choice = Choice(engine=name, resumed_tokens=resumed, expected_s=way.first_token_s, loading_s=way.loading_s)
+        choice = EngineChoice(
+            engine=name, resumed_tokens=resumed, expected_s=way.first_token_s, loading_s=way.loading_s
+        )
         return {"selection_id": self._book(partition, question, prompt, choice)}
 
     async def prefill_complete(self, selection_id: str) -> None:
@@ -217,7 +219,7 @@ class SelectionService:
             raise not_found(f"no worker serves model {shown(model_name)} in routing group {shown(group)}")
         return question, partition, partition.read(question)
 
-    def _choose(self, partition: Partition, question: Question, prompt: ReadPrompt) -> Choice:
+    def _choose(self, partition: Partition, question: Question, prompt: ReadPrompt) -> EngineChoice:
         able = partition.allowed(question.allowed_worker_ids)
         choice = partition.placement.choose(prompt.prompt, able, self._clock())
         if choice is None:
@@ -225,7 +227,7 @@ class SelectionService:
         self.num_selections += 1
         return choice
 
-    def _book(self, partition: Partition, question: Question, prompt: ReadPrompt, choice: Choice) -> str:
+    def _book(self, partition: Partition, question: Question, prompt: ReadPrompt, choice: EngineChoice) -> str:
         selection_id = question.selection_id or uuid4().hex
         self._reservations.check_new(selection_id)
         expecting = partition.indexes.expecting(partition.ranks[choice.engine].member, prompt)
@@ -235,7 +237,7 @@ class SelectionService:
         return selection_id
 
 
-def _answer(partition: Partition, question: Question, prompt: ReadPrompt, choice: Choice) -> dict[str, Any]:
+def _answer(partition: Partition, question: Question, prompt: ReadPrompt, choice: EngineChoice) -> dict[str, Any]:
     rank, overlaps = partition.ranks[choice.engine], partition.overlaps(prompt)
     answer = rank.about() | {
         "model_name": question.model_name,

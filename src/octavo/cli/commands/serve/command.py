@@ -9,7 +9,7 @@ import typer
 from octavo.cli.flags import ConfigFile
 from octavo.cli.model_folder import open_model
 from octavo.cli.needed_packages import LOADS_TORCH, quiet_transformers, require_engine
-from octavo.cli.settings import MODEL, SERVE, gather, settings_from, values_by_key, with_settings
+from octavo.cli.settings import MODEL, SERVE, gather_settings, settings_from, values_by_key, with_settings
 from octavo.http import ending_well
 
 _logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def serve(
 
     A flag --max-num-seqs may also stand in the environment, as OCTAVO_MAX_NUM_SEQS, or in the file of --config.
     """
-    given = gather(SERVE, {MODEL: model, **values_by_key(SERVE, settings)}, os.environ, config)
+    given = gather_settings(SERVE, {MODEL: model, **values_by_key(SERVE, settings)}, os.environ, config)
     named = None if MODEL not in given or (tiny and model is None) else str(given[MODEL].value)
     with ending_well() as signals, open_model(named, tiny=tiny) as found:
         require_engine()
