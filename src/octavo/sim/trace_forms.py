@@ -126,20 +126,18 @@ def _read_hash_ids(
         length = record.first_of("input_length", "input_tokens")
         prompt = record.count(length, least=1)
         ids = record.ids("hash_ids")
-        most = -(-prompt // size)
-        if len(ids) not in (prompt // size, most):
+        block_ids = known.find_of_prompt(ids, prompt, size)
+        if block_ids is None:
             raise record.wrong(
-                f"an {length} of {prompt} takes {counted(most, 'block')} of {size}, but hash_ids has {len(ids)}; if "
-                f"the trace has blocks of another size{_such_as(prompt, len(ids))}, say so (--trace-block)"
+                f"an {length} of {prompt} takes {counted(-(-prompt // size), 'block')} of {size}, but hash_ids has "
+                f"{len(ids)}; if the trace has blocks of another size{_such_as(prompt, len(ids))}, say so "
+                "(--trace-block)"
             )
         request = TraceRequest(
             arrival_s=0.0,
             num_prompt_tokens=prompt,
             num_output_tokens=record.count(record.first_of("output_length", "output_tokens"), least=0),
-            block_ids=np.array(
-                [*known.of(ids), *([known.of_nobody()] * (most - len(ids)))],  # a short last block may have no id
-                dtype=np.int32,
-            ),
+            block_ids=np.array(block_ids, dtype=np.int32),
             block_tokens=size,
             knows_output=False,
             session=_session(record, session_of),

@@ -82,11 +82,10 @@ def _requests_of(record: TraceRecord, begins: float, depth: int) -> Iterator[tup
 def _ids_of(record: TraceRecord, size: int, known: BlockIds) -> list[int]:
     prompt = record.count("in", least=1)
     ids = record.ids("hash_ids")
-    most = -(-prompt // size)
-    if len(ids) not in (prompt // size, most):
+    block_ids = known.find_of_prompt(ids, prompt, size)
+    if block_ids is None:
         raise record.wrong(
-            f"an input of {counted(prompt, 'token')} takes {counted(most, 'block')} of {size}, but hash_ids has "
-            f"{len(ids)}"
+            f"an input of {counted(prompt, 'token')} takes {counted(-(-prompt // size), 'block')} of {size}, but "
+            f"hash_ids has {len(ids)}"
         )
-    tail = [known.of_nobody()] * (most - len(ids))
-    return [*known.of(ids), *tail]
+    return block_ids

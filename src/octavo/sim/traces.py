@@ -115,6 +115,14 @@ class BlockIds:
         self._last = last
         return found
 
+    def find_of_prompt(self, names: Sequence[int], num_tokens: int, block_tokens: int) -> list[int] | None:
+        """The numbers of a prompt's blocks, of which a short last one may have no name. None if the names are not as
+        many as the blocks."""
+        num_blocks = -(-num_tokens // block_tokens)
+        if len(names) not in (num_tokens // block_tokens, num_blocks):
+            return None
+        return self.of(names) + [self.of_nobody() for _ in range(num_blocks - len(names))]
+
     def of_nobody(self) -> int:
         """A number that no other block has."""
         self._last += 1
