@@ -8,7 +8,7 @@ Inside:
     address, names, facts, member, fleet    the engines, what they say of themselves, and their health
     plan_learner, feed, indexes, listener   from their events to the index
     engine_client, engine_connections       the HTTP client that asks engines
-    prompt_reader, telling                  a request's prompt, and how much of it each engine could resume
+    prompt_reader, token_telling            a request's prompt, and how much of it each engine could resume
     proxy, app, config                      requests in, answers out
     selection                               the same for those who send requests themselves
     state, metrics                          what can be seen of all this

@@ -11,7 +11,7 @@ from octavo.http import EngineFacts
 from octavo.router.address import EngineAddress
 from octavo.router.index import FleetIndex
 from octavo.router.remedies import OF_ADDRESSES, Remedies
-from octavo.router.telling import Telling
+from octavo.router.token_telling import TokenTelling
 
 _logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Member:
     """Whether the engine does not tell its plan, so that the knowledge of its blocks is "at most"."""
     renders: bool = False
     """Whether it tells a prompt's images too, and not only its tokens."""
-    telling: Telling = field(default_factory=Telling)
+    telling: TokenTelling = field(default_factory=TokenTelling)
     num_batches: int = 0
     """The batches of events that were applied."""
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from octavo.chunks import Hint
 from octavo.engine import AsyncEngine, FinishReason, RequestOutput, RequestStream, SamplingParams, TokenLogprobs
 from octavo.http import OpenLoad, bad_request
-from octavo.server.live_requests import LiveRequest, LiveRequests
+from octavo.server.open_requests import OpenRequest, OpenRequests
 from octavo.server.prompts import PreparedPrompt
 from octavo.units import counted
 
@@ -52,7 +52,7 @@ class Generation:
     def __init__(
         self,
         engine: AsyncEngine,
-        live: LiveRequests,
+        live: OpenRequests,
         load: OpenLoad,
         *,
         request_id: str,
@@ -75,7 +75,7 @@ class Generation:
         self._tenant = tenant
         self._hints = hints
         self._streams: list[RequestStream] = []
-        self._watched: list[LiveRequest] = []
+        self._watched: list[OpenRequest] = []
 
     async def __aenter__(self) -> Self:
         """Puts all prompts into the engine's queue, or none."""

@@ -15,10 +15,10 @@ from octavo.server.completions import CompletionWriter
 from octavo.server.config import ServerConfig
 from octavo.server.history import History
 from octavo.server.ignored_fields import IgnoredFields
-from octavo.server.live_requests import LiveRequests
 from octavo.server.logprobs import TokenNamer, token_namer
 from octavo.server.metrics import ServerMetrics
 from octavo.server.offload_view import ReadOffload, Seen
+from octavo.server.open_requests import OpenRequests
 from octavo.server.prompts import PreparedPrompt, PromptReader, has_effort
 from octavo.server.requests import ChatRequest, CompletionRequest, decode
 from octavo.server.responses import TurnWriter
@@ -52,7 +52,7 @@ class Service:
         self.config = config
         self.metrics = ServerMetrics(config.model_name)
         self.history = History(self.metrics)
-        self.live = LiveRequests(self.metrics.latencies)
+        self.live = OpenRequests(self.metrics.latencies)
         self.load = LoadBook(max_model_len=engine.engine.max_model_len)
         self.admission = Admission(
             most_requests=limits.max_waiting + limits.max_num_seqs,

@@ -1,4 +1,4 @@
-"""`LiveRequests`: the requests that are open, and how long their tokens take. The page and the metrics read it."""
+"""`OpenRequests`: the requests that are open, and how long their tokens take. The page and the metrics read it."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,7 +6,7 @@ from octavo.engine import RequestOutput
 from octavo.server.metrics import Latencies
 
 
-class LiveRequest:
+class OpenRequest:
     """One prompt that is being served."""
 
     __slots__ = ("_latencies", "_seen", "_told_at", "began", "cached_tokens", "num_prompt_tokens", "request_id")
@@ -45,26 +45,26 @@ class LiveRequest:
         self._told_at[output.index] = now
 
 
-class LiveRequests:
+class OpenRequests:
     """All open requests, oldest first."""
 
     def __init__(self, latencies: Latencies) -> None:
         self._latencies = latencies
-        self._open: dict[LiveRequest, None] = {}
+        self._open: dict[OpenRequest, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def __iter__(self) -> Iterator[LiveRequest]:
+    def __iter__(self) -> Iterator[OpenRequest]:
         return iter(self._open)
 
-    def begin(self, request_id: str, num_prompt_tokens: int) -> LiveRequest:
+    def begin(self, request_id: str, num_prompt_tokens: int) -> OpenRequest:
         """A prompt is about to be submitted."""
-        request = LiveRequest(request_id, num_prompt_tokens, self._latencies.clock(), self._latencies)
+        request = OpenRequest(request_id, num_prompt_tokens, self._latencies.clock(), self._latencies)
         self._open[request] = None
         return request
 
-    def end(self, request: LiveRequest) -> None:
+    def end(self, request: OpenRequest) -> None:
         """Nobody waits for it any more."""
         self._open.pop(request, None)
         if request.has_started:

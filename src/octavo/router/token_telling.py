@@ -1,4 +1,4 @@
-"""`Telling`: whether an engine is asked for the tokens of prompts."""
+"""`TokenTelling`: whether an engine is asked for the tokens of prompts."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ _PAUSE_S = 10.0
 
 
 @dataclass(slots=True)
-class Telling:
+class TokenTelling:
     """An engine that did not tell them in time is asked again after a pause, with one prompt first: requests wait for
     the answer. One that told those of another prompt meanwhile is only slow with this one."""
 

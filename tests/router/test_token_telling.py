@@ -8,14 +8,14 @@ import pytest
 from octavo.http import EngineFacts
 from octavo.router import EngineAddress, PromptReader
 from octavo.router.fleet import Fleet
-from octavo.router.telling import Telling
+from octavo.router.token_telling import TokenTelling
 
 BODY = b'{"model": "m", "messages": []}'
 FACTS = EngineFacts(model="m", max_model_len=64, hash_algorithm="", hash_seed="")
 
 
 def test_after_a_pause_one_prompt_asks_before_others_do():
-    telling = Telling()
+    telling = TokenTelling()
     assert telling.may_be_asked(0.0)
     telling.was_late(0.0, 5.0)
     assert [telling.may_be_asked(now) for now in (5.0, 14.9, 15.0)] == [False, False, True]
@@ -26,7 +26,7 @@ def test_after_a_pause_one_prompt_asks_before_others_do():
 
 
 def test_an_engine_that_tells_others_meanwhile_is_not_at_fault():
-    telling = Telling()
+    telling = TokenTelling()
     telling.told(3.0)
     telling.was_late(1.0, 6.0)
     assert telling.may_be_asked(6.0)
