@@ -86,6 +86,21 @@ def test_serve_says_how_to_get_a_model(cached, capsys):
     assert "hf download google/none" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("none", "it is not there; give a folder, or a name of the hub"),
+        ("model.gguf", "it is a file; give the folder that has config.json and *.safetensors"),
+        (".", "it has no config.json"),
+    ],
+)
+def test_serve_says_why_something_is_no_model(tmp_path, monkeypatch, capsys, name, why):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.gguf").touch()
+    assert run(["serve", name]) == 2
+    assert f"octavo: {name} is not a model's folder: {why}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
 def test_a_tiny_model_that_cannot_be_written(tmp_path, name):
     """Each of its writers fails with an error of its own."""

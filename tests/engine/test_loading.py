@@ -117,7 +117,6 @@ def test_a_file_is_missing(llama, missing, message):
     [
         ("{", "is no JSON"),
         ("[]", r"must hold a JSON object, not \[\]"),
-        ('{"model_type": "no-such-model"}', "cannot be read: .*no-such-model"),
         ("{}", "cannot be read: .*model_type"),
         ('{"model_type": "llama", "hidden_size": "x"}', "cannot be read: .*hidden_size"),
     ],
@@ -125,6 +124,12 @@ def test_a_file_is_missing(llama, missing, message):
 def test_a_broken_config(llama, text, message):
     (llama / "config.json").write_text(text)
     with pytest.raises(ModelConfigError, match=rf"(?s)config\.json:? {message}"):
+        load_model(llama)
+
+
+def test_a_family_that_transformers_does_not_know_is_one_that_is_not_served(llama):
+    (llama / "config.json").write_text('{"model_type": "lama"}')
+    with pytest.raises(UnsupportedModelError, match=r"^lama has not been compared .*; near this name: .*llama"):
         load_model(llama)
 
 

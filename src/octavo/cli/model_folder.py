@@ -42,7 +42,7 @@ def open_model(model: str | None, *, tiny: str | None) -> Iterator[FoundModel]:
         case str(), None:
             folder = find_model(model)
             if not (folder / "config.json").is_file():
-                raise InputError(f"{model} is not a model's folder: it has no config.json")
+                raise InputError(f"{model} is not a model's folder: {_why_no_model(folder)}")
             yield FoundModel(folder=folder, name=model if is_hub_name(model) else folder.resolve().name)
         case None, str():
             from octavo.engine import TINY_MODELS
@@ -54,6 +54,14 @@ def open_model(model: str | None, *, tiny: str | None) -> Iterator[FoundModel]:
                 yield FoundModel(folder=folder, name=f"tiny-{tiny}", tiny=tiny)
         case _:
             raise InputError("give a model, such as a folder or a name of the hub, or --tiny FAMILY, one of the two")
+
+
+def _why_no_model(folder: Path) -> str:
+    if folder.is_dir():
+        return "it has no config.json"
+    if folder.is_file():
+        return "it is a file; give the folder that has config.json and *.safetensors"
+    return "it is not there; give a folder, or a name of the hub such as google/gemma-3-270m"
 
 
 def find_model(name: str, *, files: str = "") -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
+from transformers import CONFIG_MAPPING, AutoConfig
 
 from octavo.engine.hf_classes import loader_of, type_of_loaded
 from octavo.engine.models.causal_model import CausalModel
@@ -14,6 +14,7 @@ from octavo.engine.models.families import check_family
 from octavo.engine.models.folder_files import check_configs, check_eos
 from octavo.engine.models.versions import check_transformers
 from octavo.errors import InputError, ModelConfigError, ModelFolderError
+from octavo.planning import read_json_object
 from octavo.units import counted
 
 
@@ -67,7 +68,9 @@ def _check_device(device: str | torch.device) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
-        raise InputError(f"device {str(device)!r} cannot be used: {error}") from error
+        said = str(error).partition("\n")[0]
+        remedy = "install torch's build for this device, or choose the device cpu"
+        raise InputError(f"device {str(device)!r} cannot be used: {said}; {remedy}") from error
 
 
 def _check_folder(folder: Path) -> None:
@@ -92,6 +95,9 @@ def _check_is_readable(file: Path) -> None:
 
 
 def _read_config(folder: Path) -> Any:
+    model_type = read_json_object(folder / "config.json").get("model_type")
+    if isinstance(model_type, str) and model_type not in CONFIG_MAPPING:
+        check_family(model_type, model_type)  # transformers would say to upgrade it, or to run the model's own code
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a config's own checks may raise anything
