@@ -119,6 +119,17 @@ def test_what_the_environment_names_and_nobody_can_use(told_by, monkeypatch, com
     assert told in " ".join(told_by(command, answer(MODELS)).split())
 
 
+@pytest.mark.parametrize("command", [("chat",), ("bench", "serve"), ("why", "cmpl-1", "--url")])
+def test_a_server_that_does_not_run(octavo, command):
+    with socketserver.TCPServer(("127.0.0.1", 0), None, bind_and_activate=True) as server:
+        port = server.server_address[1]
+    ran = octavo(*command, f"http://127.0.0.1:{port}")
+    assert (ran.code, ran.err.strip().endswith("start the server first, or give the address of the one that runs")) == (
+        2,
+        True,
+    )
+
+
 def test_an_answer_of_any_length_has_a_bound_too(monkeypatch):
     monkeypatch.setattr("octavo.cli.client.answers._MOST_EVENTS", 1000)  # which takes some ten seconds
     with (

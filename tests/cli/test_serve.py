@@ -225,6 +225,7 @@ async def complete_again(folder, disk):
         (["--disk", "cache", "--disk-key-file", "/nowhere/key"], "/nowhere/key"),
         (["--policy", "fifo", "--memory", "1GiB"], "resume_points"),
         (["--host", "no such host"], "cannot listen on no such host"),
+        (["--host", "192.0.2.1"], "; give an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them"),
         (["--max-model-len", "long"], "--max-model-len: 'long' is not a number of tokens"),
         (["--kv-events", "nowhere"], "nowhere"),
         (["--kv-events", "tcp://*:0"], "events contain the prompts"),
@@ -320,7 +321,7 @@ def test_a_port_of_events_that_is_taken_is_told_before_the_model_is_loaded(octav
         (["--record", "/dev/null"], "the recording '/dev/null' is there already, and is no file"),
         (["--record", "/dev/null/r.jsonl"], "the recording '/dev/null/r.jsonl' cannot be made"),
         (["--max-model-len", "5k"], "is more than the 4,096 positions"),
-        (["--device", "cuda"], "device 'cuda' cannot be used"),
+        (["--device", "cuda"], "; install torch's build for this device, or choose the device cpu"),
     ],
 )
 def test_what_can_be_known_without_weights_is_told_before_they_are_read(octavo, model_folder, flags, complaint):

@@ -80,3 +80,8 @@ class TestArena:
     def test_more_than_there_is_is_refused(self):
         with pytest.raises(NotEnoughMemoryError, match="lower the memory size"):
             allocate(1 << 62)
+
+
+def test_memory_that_the_system_does_not_have_is_named_as_people_write_it():
+    with pytest.raises(NotEnoughMemoryError, match=r"^the system did not give 1024 TiB of memory"):
+        allocate(1 << 50)

@@ -83,7 +83,8 @@ def allocate(num_bytes: int) -> mmap.mmap:
         populate(memory)
     except (OSError, OverflowError) as error:
         raise NotEnoughMemoryError(
-            f"the system did not give {num_bytes} bytes of memory to keep chunks in ({error}): lower the memory size"
+            f"the system did not give {format_bytes(num_bytes)} of memory to keep chunks in ({error}): lower the "
+            "memory size"
         ) from error
     return memory
 

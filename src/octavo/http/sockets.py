@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,11 @@ from octavo.http.config import HttpConfig
 from octavo.http.connection import SPARE_CONNECTIONS, Connection, check_files, most_connections
 
 _BACKLOG = 128
+_OTHER_HOST = "give an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them"
+_REMEDIES: Mapping[int | None, str] = {
+    errno.EADDRINUSE: "give another port, or 0 for a free one",
+    errno.EACCES: "give a port from 1024 on, as this user may not take lower ones",
+}
 
 
 def open_socket(config: HttpConfig) -> socket.socket:
@@ -24,9 +30,8 @@ def open_socket(config: HttpConfig) -> socket.socket:
         listener.listen(_BACKLOG)
     except (OSError, UnicodeError) as error:
         listener.close()
-        is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        remedy = "; give another port, or 0 for a free one" if is_taken else ""
-        raise InputError(f"cannot listen on {config.host} port {config.port}: {error}{remedy}") from error
+        remedy = _REMEDIES.get(getattr(error, "errno", 0), _OTHER_HOST)
+        raise InputError(f"cannot listen on {config.host} port {config.port}: {error}; {remedy}") from error
     return listener
 
 

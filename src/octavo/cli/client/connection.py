@@ -73,6 +73,9 @@ def ask(client: httpx.Client, method: str, path: str) -> bytes:
     try:
         with client.stream(method, path) as response:
             return read_body(response)
+    except httpx.ConnectError as error:
+        remedy = "start the server first, or give the address of the one that runs"
+        raise InputError(f"{server} does not answer: {text_of_error(error)}; {remedy}") from None
     except httpx.HTTPError as error:
         raise InputError(f"{server} does not answer: {text_of_error(error)}") from None
     except InputError as error:
