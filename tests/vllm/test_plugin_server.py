@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import time
 import urllib.request
 from pathlib import Path
@@ -95,6 +96,8 @@ def test_server(tmp_path: Path) -> None:
         ) as server,
         server.client() as client,
     ):
+        (line,) = (line for line in (tmp_path / "server.log").read_text().splitlines() if "Octavo is on: " in line)
+        assert re.search(r"memory of \d[\d.]* MiB with 0 chunks; disk of 64 MiB with 0 chunks$", line)
         url = server.url
         subscriber.setsockopt(zmq.RCVTIMEO, _EVENT_S * 1000)
         subscriber.subscribe(b"")

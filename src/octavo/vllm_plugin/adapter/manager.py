@@ -60,7 +60,7 @@ from octavo.vllm_plugin.shared_arena import SharedArena
 from octavo.why import MARK, MissLog
 
 logger = logging.getLogger(__name__)
-_why_logger = logging.getLogger("vllm.octavo")
+shown_logger = logging.getLogger("vllm.octavo")
 """vLLM writes the lines of its own loggers from level INFO on, and only warnings of others."""
 
 _TELLS_OF_FLUSH = hasattr(OffloadingManager, "on_reset_flushed")
@@ -159,7 +159,7 @@ class OctavoManager(OffloadingManager):
                 gave_up_waiting=state.gave_up_waiting,
                 gave_up_loading=state.gave_up_loading,
             )
-            _why_logger.info("%s%s", MARK, msgspec.json.encode(report).decode())
+            shown_logger.info("%s%s", MARK, msgspec.json.encode(report).decode())
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         if self._is_new_step:

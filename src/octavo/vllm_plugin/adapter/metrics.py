@@ -12,6 +12,7 @@ from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMe
 from octavo.chunks import HintKind, HintOutcome
 from octavo.offload import MEMORY, OffloadStatus
 from octavo.tiers import CHUNK_EVENTS, TierState
+from octavo.units import counted, format_bytes
 
 _BYTES, _BUDGET, _CHUNKS, _UP = "octavo_tier_bytes", "octavo_tier_budget_bytes", "octavo_tier_chunks", "octavo_tier_up"
 _EVENTS, _INCIDENTS = "octavo_tier_events", "octavo_tier_incidents"
@@ -121,3 +122,15 @@ class MetricsOfTiers:
         if (new := count - self._told.get(known, 0)) > 0:
             self._told[known] = count
             stats.increase_counter(name, new, labels)
+
+
+def sum_up(status: OffloadStatus) -> str:
+    """What there is to keep chunks in, nearest first, and how many are there already."""
+    media = [(MEMORY, status.bytes_budget, status.num_chunks)]
+    media += [(medium, tier.bytes_budget, tier.num_chunks) for medium, tier in status.tiers]
+    return "; ".join(_sum_up_medium(*medium) for medium in media)
+
+
+def _sum_up_medium(medium: str, bytes_budget: int, num_chunks: int) -> str:
+    """A shared store has no budget of this engine's."""
+    return f"{medium} of {format_bytes(bytes_budget)} with {counted(num_chunks, 'chunk')}" if bytes_budget else medium

@@ -29,8 +29,8 @@ from octavo.tiers import opened_tiers
 from octavo.vllm_plugin.adapter.connector import OctavoConnector
 from octavo.vllm_plugin.adapter.describe import describe_rank
 from octavo.vllm_plugin.adapter.known_pages import KnownPage, know_pages
-from octavo.vllm_plugin.adapter.manager import OctavoManager
-from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, unregister_metrics
+from octavo.vllm_plugin.adapter.manager import OctavoManager, shown_logger
+from octavo.vllm_plugin.adapter.metrics import DEFINITIONS, sum_up, unregister_metrics
 from octavo.vllm_plugin.adapter.recording import RecorderOfRequests
 from octavo.vllm_plugin.adapter.weights import find_model, watch_weights
 from octavo.vllm_plugin.adapter.worker import OctavoWorker, as_canonical
@@ -177,6 +177,7 @@ class OctavoOffloadingSpec(OffloadingSpec):
                 misses=None if departures is None else MissLog(departures, groups, manager.media.cold_starts),
                 take_loaded=taken.take_loaded,
             )
+            shown_logger.info("Octavo is on: %s", sum_up(manager.status()))
             to_close.pop_all()
             return octavo
 
