@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import tarfile
 from pathlib import Path
 
@@ -330,6 +331,26 @@ def test_a_folder_is_one_trace(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"is a folder without files that end in \.json or \.jsonl"):
         read_trace(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'{"id": "x", "requ', "', b.json, line 1: it is no JSON: Unterminated string"),
+        (b"[1]", "', b.json, record 1: an object is wanted, not 1"),
+        (b"PAR1", "' has b.json, which is Parquet: "),
+        (gzip.compress(b"{}")[:-4], "' has b.json, which is compressed, and damaged or cut off: "),
+        (None, "' has b.json, which cannot be read: "),
+    ],
+)
+def test_of_a_folder_the_file_that_is_wrong_is_named(tmp_path, content, told):
+    (tmp_path / "a.jsonl").write_text(json.dumps(session((2, [1]))) + "\n")
+    if content is None:
+        (tmp_path / "b.json").mkdir()
+    else:
+        (tmp_path / "b.json").write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(told)):
+        read_trace(tmp_path)
 
 
 def test_requests_that_are_too_long_are_refused(tmp_path):

@@ -139,15 +139,28 @@ def read_records(path: Path, *, may_be_cut_off: Callable[[Mapping[str, Any]], bo
     """All records of a file, or of a folder's files in the order of their names. `may_be_cut_off`, by the first one:
     whether the last line may end in the middle, as its disk was full. What the file has until there is whole."""
     try:
-        if not path.is_dir():
-            yield from _records_of(path, may_be_cut_off)
-            return
-        files = sorted(file for file in path.iterdir() if file.name.endswith(_SUFFIXES))
-        if not files:
-            raise InputError("is a folder without files that end in .json or .jsonl")
-        for file in files:
-            for record in _records_of(file, may_be_cut_off):
+        files = sorted(path.iterdir()) if path.is_dir() else None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}") from None
+    if files is None:
+        yield from _readable_records_of(path, may_be_cut_off)
+        return
+    files = [file for file in files if file.name.endswith(_SUFFIXES)]
+    if not files:
+        raise InputError("is a folder without files that end in .json or .jsonl")
+    for file in files:
+        try:
+            for record in _readable_records_of(file, may_be_cut_off):
                 yield replace(record, place=f"{file.name}, {record.place}")
+        except BadRecordError as error:
+            raise BadRecordError(f"{file.name}, {error}") from None
+        except InputError as error:
+            raise InputError(f"has {file.name}, which {error}") from None
+
+
+def _readable_records_of(path: Path, may_be_cut_off: Callable[[Mapping[str, Any]], bool]) -> Iterator[TraceRecord]:
+    try:
+        yield from _records_of(path, may_be_cut_off)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise InputError(f"is compressed, and damaged or cut off: {error}") from None
     except OSError as error:
