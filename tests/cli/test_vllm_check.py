@@ -71,6 +71,8 @@ def test_a_folder_without_a_model(octavo, monkeypatch, tmp_path):
     ran = octavo("vllm-check", tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert f"{tmp_path} holds no model" in ran.err
+    monkeypatch.chdir(tmp_path.parent)
+    assert f"octavo: {tmp_path.name} holds no model" in octavo("vllm-check", tmp_path.name).err
 
 
 def test_a_config_that_is_damaged_is_named(octavo, monkeypatch, tmp_path):
@@ -161,6 +163,11 @@ def test_the_verdict_says_what_it_brought():
         "the plug-in works here. All 2 answers are vLLM's own; loaded from memory 50% of prompt tokens, "
         "first token 1.0x sooner; from disk 25% of prompt tokens, first token 1.0x sooner."
     )
+
+
+def test_a_hub_that_cannot_be_reached_is_explained():
+    said = explain_cause("httpcore.ConnectError: [Errno -2] Name or service not known")
+    assert said.startswith("ConnectError: [Errno -2] Name or service not known; the model is in no folder here")
 
 
 def test_memory_is_explained_in_this_commands_terms():

@@ -29,6 +29,10 @@ _REMEDIES = (
         r"LocalEntryNotFoundError|RepositoryNotFoundError|OfflineModeIsEnabled|not a local folder",
         "give the path of the model's folder, or a name that the hub has",
     ),
+    (
+        r"^(ConnectError|ConnectionError|ConnectTimeout)\b",
+        "the model is in no folder here, and the hub cannot be reached: give the path of the model's folder",
+    ),
 )
 """Causes in vLLM's words, with the remedy in this command's."""
 

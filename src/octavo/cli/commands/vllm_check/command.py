@@ -70,7 +70,8 @@ def vllm_check(
 def _require_model(model: str) -> None:
     """Refuses a missing folder and a damaged one; vLLM may find other names."""
     config = Path(model) / "config.json"
-    if model.startswith(("/", ".", "~")) and not config.is_file():
+    is_path = model.startswith(("/", ".", "~")) or Path(model).exists()
+    if is_path and not config.is_file():
         raise InputError(f"{model} holds no model: there is no config.json in it")
     try:
         json.loads(config.read_bytes())
