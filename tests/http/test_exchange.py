@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import json
+import re
 import socket
 import weakref
 from contextlib import suppress
@@ -53,6 +55,75 @@ def test_a_client_that_leaves_gets_no_more_of_what_is_there_at_once(how):
     with pytest.raises(ClientGoneError):
         asyncio.run(exchange.run(answering))
     assert len(sent) < 10
+
+
+EVENTS = b'data: {"text": "one"}\n\n: a comment\r\n\r\ndata: {"text": "two"}\n\ndata: {"text": "three"}\n\n'
+HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
+
+
+def relayed(pieces, headers=HEADERS):
+    """What a client gets of an answer that comes in these pieces, and ends with an error if one of them is None."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def answer():
+        for piece in pieces:
+            if piece is None:
+                raise ApiError(502, "it broke off")
+            yield piece
+
+    async def relay():
+        exchange = make(never, send)
+        try:
+            await exchange.relay(200, headers, answer())
+        except ApiError as error:
+            await exchange.refuse(error)
+
+    asyncio.run(relay())
+    return [message["body"] for message in sent[1:]]
+
+
+def events_in(body):
+    """As a client reads them that knows no field but data."""
+    lines = body.decode().splitlines()
+    return [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_an_answer_that_breaks_off_anywhere_ends_with_an_error_that_can_be_read(size):
+    """After `da` the error was a field of no meaning, and the answer seemed to have ended well."""
+    for length in range(len(EVENTS) + 1):
+        begun = EVENTS[:length]
+        body = b"".join(relayed([*(begun[at : at + size] for at in range(0, length, size)), None]))
+        *texts, error, done = events_in(body)
+        assert texts == [f'{{"text": "{text}"}}' for text in ("one", "two", "three")[: len(texts)]]
+        assert len(texts) == begun.count(b"}\n\n")
+        assert "it broke off" in json.loads(error)["error"]["message"]
+        assert done == "[DONE]"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+@pytest.mark.parametrize("answer", [EVENTS, EVENTS + b"data: unfinished", b"", EVENTS.replace(b"\n", b"\r")])
+def test_an_answer_that_ends_well_is_handed_on_as_it_is_and_each_event_at_once(size, answer):
+    parts = relayed([answer[at : at + size] for at in range(0, len(answer), size)])
+    assert b"".join(parts) == answer
+    if size == 1 and answer is EVENTS:
+        assert parts[:-1] == re.findall(rb".*?\n\r?\n", answer, re.DOTALL)
+
+
+def test_an_event_that_is_too_long_to_be_held_is_ended_before_the_error():
+    begun = b"data: " + bytes(3 << 20)
+    body = b"".join(relayed([begun, b"more", None]))
+    assert body.startswith(begun + b"\n\ndata: ")
+    assert events_in(body)[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize("header", [(b"content-encoding", b"gzip"), (b"content-type", b"application/json")])
+def test_what_is_no_plain_stream_of_events_is_not_held_back(header):
+    pieces = [b"some", b"thing"]
+    assert relayed(pieces, [*HEADERS, header]) == [*pieces, b""]
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1, 256 << 10, (256 << 10) + 1, 1 << 20])

@@ -13,12 +13,14 @@ from octavo.http.body_parts import check_parts
 from octavo.http.config import HttpConfig
 from octavo.http.errors import ApiError
 from octavo.http.gate import TENANT
+from octavo.http.whole_events import ends_event, whole_events
 
 T = TypeVar("T")
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 _JSON = (b"content-type", b"application/json")
-_EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+_EVENT_STREAM = b"text/event-stream"
+_EVENTS = [(b"content-type", _EVENT_STREAM + b"; charset=utf-8"), (b"cache-control", b"no-cache")]
 GIVE_UP = "octavo.give_up"
 """The key in a request's scope for a function that ends its connection at once. What is unsent is dropped."""
 IGNORED_FIELDS = "x-octavo-ignored-fields"
@@ -62,6 +64,8 @@ class Exchange:
         self.has_begun = False
         """Whether the answer's status is out, so that it cannot change any more."""
         self.status = 0
+        self._is_in_event = False
+        """Whether the answer has so far only the beginning of an event at its end."""
         self._is_body_read = False
 
     async def read_body(self, ticket: Ticket) -> bytearray:
@@ -108,7 +112,8 @@ class Exchange:
     async def refuse(self, error: ApiError) -> None:
         """The answer that is none; within a stream that has begun, its last event."""
         if self.has_begun:
-            await self._push(event(error.body) + DONE, is_last=True)
+            end = b"\n\n" if self._is_in_event else b""
+            await self._push(end + event(error.body) + DONE, is_last=True)
             return
         headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
         headers += [_JSON, (b"content-length", str(len(error.body)).encode())]
@@ -128,9 +133,12 @@ class Exchange:
         await self._push(DONE, is_last=True)
 
     async def relay(self, status: int, headers: Headers, pieces: AsyncIterator[bytes]) -> None:
-        """Another server's answer, as it comes; its status may be one that no standard has."""
+        """Another server's answer, as it comes; its status may be one that no standard has. Events come whole, so that
+        a refusal can follow one."""
         await self._begin(status, headers)
-        async for piece in pieces:
+        is_events = _is_events(headers)
+        async for piece in whole_events(pieces) if is_events else pieces:
+            self._is_in_event = is_events and not ends_event(piece)
             await self._push(piece)
         await self._push(b"", is_last=True)
 
@@ -184,6 +192,12 @@ class Exchange:
     async def _wait_until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+
+def _is_events(headers: Headers) -> bool:
+    """Whether an answer is a stream of events, and not compressed."""
+    told = dict(headers)
+    return told.get(b"content-type", b"").startswith(_EVENT_STREAM) and b"content-encoding" not in told
 
 
 def _too_large(most: int) -> ApiError:
