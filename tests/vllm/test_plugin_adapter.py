@@ -1,9 +1,11 @@
 """The adapter as vLLM's scheduler and worker call it, without an engine."""
 
+import gc
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -52,7 +54,7 @@ with warnings.catch_warnings():  # torch's, while vLLM is imported
     from vllm.v1.request import RequestStatus
 
     from octavo.vllm_plugin.adapter.manager import OctavoManager
-    from octavo.vllm_plugin.adapter.request import RequestState, state_of
+    from octavo.vllm_plugin.adapter.request import state_of
     from octavo.vllm_plugin.adapter.worker import OctavoWorker
 
 pytestmark = [pytest.mark.vllm, pytest.mark.every_vllm, pytest.mark.filterwarnings("ignore")]
@@ -630,8 +632,8 @@ def long_prompt():
     keys = [make_offload_key(number.to_bytes(32), 1) for number in range(LONG // TOKENS)]
     for number, key in enumerate(keys, 1):
         context.set_offload_key_position(key, number * TOKENS)
-    request = SimpleNamespace(block_hashes=[], num_prompt_tokens=LONG, shared_prefix_boundary=0)
-    state = RequestState(context)
+    request = SimpleNamespace(block_hashes=[], num_prompt_tokens=LONG, shared_prefix_boundary=0, held=context)
+    state = state_of(context)
     state.begin(request, TOKENS)
     return state, request, PromisedChunks(groups), keys
 
@@ -817,6 +819,35 @@ def test_loads_of_what_was_not_looked_up_are_refused(engine):
     context, keys = engine.request("a", 2)
     with pytest.raises(OffloadError, match="not looked up"):
         engine.manager.prepare_load(keys, context)
+
+
+@pytest.mark.parametrize("ends", ["computed", "loaded", "waiting"])
+def test_what_is_known_of_a_request_ends_with_it(engine, ends):
+    """And with it vLLM's own request, which may have large images: nobody waits for Python to look for cycles."""
+    engine.store(*engine.request("a", 2))
+    engine.settle()
+    if ends == "waiting":
+        engine.manager.manager._resident.drop(list(engine.manager.manager._resident.index))
+    gc.collect()
+    gc.disable()
+    try:
+        assert [known() for known in serve_and_drop(engine, ends)] == [None, None]
+    finally:
+        gc.enable()
+
+
+def serve_and_drop(engine, ends):
+    """A request that ends. A function of its own: Python's frames keep what a walk over them has shown."""
+    context, keys = engine.announced("a", 2)
+    look(engine, context, keys)
+    if ends == "loaded":
+        engine.manager.prepare_load(keys, context)
+        engine.manager.complete_load(set(keys), context)
+    elif ends == "computed":
+        engine.manager.prepare_store([], context)
+    engine.step()
+    engine.manager.on_request_finished(context)
+    return ref(context), ref(state_of(context))
 
 
 def test_a_request_may_forbid_tiers(engine):

@@ -1,8 +1,11 @@
-"""What Octavo knows of one request of vLLM's. vLLM's own record of the request holds it, so both end together."""
+"""What Octavo knows of one request of vLLM's. vLLM's own record of the request holds it, so both end together, and at
+once: nothing here leads back to that record, as what holds itself stays until Python looks for it, and vLLM's request
+may have images with it."""
 
 import math
 from collections.abc import Iterable, Sequence
 from types import FrameType
+from weakref import ref
 
 from vllm.v1.kv_offload.base import Locality, Medium, OffloadKey, ReqContext
 from vllm.v1.request import RequestStatus
@@ -40,7 +43,7 @@ class RequestState:
         """The chunks that were promoted since it was last served: they may be held for it."""
         self.deadline = math.inf
         """The end of its wait for tiers; set when the wait begins, and in the past once the request has given up."""
-        self._context = context
+        self._context = ref(context)
         allows = context.load_tier_filter.allows
         self.may_store = True
         self.may_load = allows(Medium.CPU, Locality.LOCAL)
@@ -239,7 +242,8 @@ class RequestState:
         return chunks
 
     def _end_of(self, key: OffloadKey) -> int:
-        return self._context.get_offload_key_position(key) or 0
+        context = self._context()
+        return 0 if context is None else context.get_offload_key_position(key) or 0
 
 
 def state_of(context: ReqContext) -> RequestState:
