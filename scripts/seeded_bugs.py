@@ -20,7 +20,7 @@ LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
 TURNS = ("tests/engine/test_scheduler.py", "-k", "tenant")
 LENDING = ("tests/offload/test_lending.py",)
 STALLS = ("tests/engine/test_stalls.py",)
-POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back or fork or saves_more")
+POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back or fork or saves_more or together")
 DOCUMENTS = ("tests/sim/test_policy_net.py", "-k", "documents_rather")
 LOOPS = ("tests/sim/test_policy_net.py", "-k", "part_of_a_loop")
 PASSED = ("tests/sim/test_policy_net.py", "-k", "went_through")
@@ -310,8 +310,15 @@ ENGINE_BUGS = (
     Bug(
         name="what both sides of a fork keep costs neither",
         file="policies/point_keeper.py",
-        right="shared = sum(map(stretches.shared_slots, held))",
-        wrong="shared = 0",
+        right="shared = sum(map(stretches.shared_slots, held[:num_prefixes]))",
+        wrong="shared = 0.0",
+        tests=POINTS,
+    ),
+    Bug(
+        name="points that free something only together never go",
+        file="policies/point_keeper.py",
+        right="shared = sum(map(stretches.slots_per_holder, held[num_prefixes:]))",
+        wrong="shared = 0.0",
         tests=POINTS,
     ),
     Bug(

@@ -55,7 +55,7 @@ def test_a_life_that_turns_into_another_class_counts_there() -> None:
 
 
 def test_the_life_of_a_point_turns_with_it() -> None:
-    points = PointTable(1000, 1000, lambda: None, lambda _: True, lambda: 0, is_asked_by_use=False)
+    points = PointTable(1000, 1000, lambda: None, lambda _: True, lambda: 0, most_let_go=1, is_asked_by_use=False)
     for number in range(200):
         point = points.add(b"%d" % number, 16, 0, is_end=False)
         points.renew(point, UNUSED)

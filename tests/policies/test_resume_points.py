@@ -5,7 +5,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
-from octavo.chunks import PromisedPoint
+from octavo.chunks import PromisedPoint, get_offload_group_idx
 from octavo.policies import ResumePointPolicy
 from octavo.specs import GroupAvailability, ResumePoint, longest_resume
 from octavo.testing import EvictionPolicySuite, policy_suite
@@ -201,6 +201,57 @@ def test_a_point_saves_more_or_less_when_one_below_it_goes_or_comes():
     assert tokens_saved(writer, [0] * 9) == 9 * policy_suite.TOKENS_PER_CHUNK
     writer.store([0] * 6)
     assert tokens_saved(writer, [0] * 9) == 3 * policy_suite.TOKENS_PER_CHUNK
+
+
+WINDOWS = (policy_suite.FULL, policy_suite.WINDOW)
+
+
+def store_dense(writer, symbol, length):
+    """A point at each chunk, so that each window chunk but the last is held by two points. A request uses the end."""
+    for end in range(1, length + 1):
+        writer.store([symbol] * end)
+    writer.policy.touch([policy_suite.chunk_of([symbol] * length, group_idx).key for group_idx in range(2)])
+
+
+def groups_of(keys):
+    return {get_offload_group_idx(key) for key in keys}
+
+
+def test_points_go_that_free_something_only_together():
+    """Else points that lie as dense as windows are long would stay for as long as the last of them is used."""
+    writer = Writer(groups=WINDOWS)
+    store_dense(writer, 0, 12)
+    assert groups_of(writer.evict(6)) == {1}, "no attention"
+    assert [0] * 12 in writer.kept
+    assert len(writer.kept) < 6
+
+
+def test_an_eviction_gives_up_a_bounded_number_of_points_that_free_nothing(monkeypatch):
+    """The next ones go on from there."""
+    monkeypatch.setattr("octavo.policies.point_keeper._MOST_HELD", 9)
+    writer = Writer(groups=WINDOWS)
+    store_dense(writer, 0, 40)
+    for symbol in range(1, 9):
+        writer.store([symbol])
+    for _ in range(4):
+        num_kept = len(writer.kept)
+        assert len(writer.evict(2)) == 2
+        assert num_kept - len(writer.kept) <= 3 + 2
+    for _ in range(8):
+        writer.evict(2)
+    assert [0] * 40 in writer.kept
+    assert len(writer.kept) < 22
+
+
+def test_something_is_freed_where_all_points_free_nothing_alone(monkeypatch):
+    """The last one is being read. So many go as together free something."""
+    monkeypatch.setattr("octavo.policies.point_keeper._MOST_HELD", 1)
+    writer = Writer(groups=WINDOWS)
+    store_dense(writer, 0, 12)
+    read = [policy_suite.chunk_of([0] * end, group_idx).key for end in (11, 12) for group_idx in range(2)]
+    writer.policy.pin(read)
+    assert groups_of(writer.evict(3)) == {1}
+    assert [0] * 12 in writer.kept
 
 
 def test_the_former_turn_stands_again_when_the_later_one_goes():

@@ -142,3 +142,16 @@ def test_policies_that_judge_chunks_do_not_heed_weights(name):
 
 def test_the_default_policy_heeds_weights():
     assert make_policy("resume_points", (FULL,), 10).weigh(policy_suite.block_hash_of([0]), 16.0)
+
+
+def test_demoted_points_go_that_free_something_only_together():
+    """A point at each chunk: each chunk of the windows is held by two."""
+    tier = Tier((FULL, WINDOW))
+    path = [1] * 12
+    for end in range(1, 12):
+        tier.policy.weigh(policy_suite.block_hash_of(path[:end]), 0.0)
+    tier.store(path, points=range(1, 12))
+    tier.policy.touch([policy_suite.chunk_of(path, group_idx).key for group_idx in range(2)])
+    for number in range(7):
+        tier.store([200, number, 0, 7])
+    assert [tier.has(path[:end]) for end in range(1, 13)] == [False] * 11 + [True]

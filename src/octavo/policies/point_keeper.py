@@ -22,8 +22,13 @@ from octavo.policies.stretch_columns import Links
 from octavo.policies.stretches import StretchTable
 
 _MOST_LOOKS = 64
+_MOST_HELD = 256
+"""About as many chunks of windows and states are held by the points that one eviction gives up though they free nothing
+yet, at some two microseconds each."""
 _MOST_CHANGED = 64
 """The most points that wait to be reckoned anew, at some three microseconds each."""
+_FAR = 1 << 20
+"""A boundary beyond what any window spans, in tokens."""
 _MOST_COUNTED = 1000
 """Promises whose mean length counts: a later one changes it by this part."""
 
@@ -42,6 +47,8 @@ class PointKeeper:
         self._main_group = (self._prefix_groups or self._run_groups or self._groups)[0]
         self._ending_groups = self._prefix_groups[:1] or self._run_groups
         """The groups of which one has a chunk that ends with each full point."""
+        self._num_in_runs = 1 + sum(group.num_chunks[_FAR - group.tokens_per_chunk] for group in self._run_groups)
+        """How many chunks a point holds besides prefixes, or one more."""
         self._num_slots = num_slots
         per_unit = chunks_per_unit(num_slots, self._main_group.tokens_per_chunk)
         self._num_units = num_slots // per_unit
@@ -56,6 +63,7 @@ class PointKeeper:
             self._reckon_changed,
             self._frees_at_once,
             self._point_idle_longest,
+            most_let_go=max(1, _MOST_HELD // self._num_in_runs),
             is_asked_by_use=self._is_plain,
         )
         self._more_tips = [self._points.new_column() for _ in self._prefix_groups[1:]]
@@ -287,14 +295,17 @@ class PointKeeper:
     def _reckon(self, point: int) -> None:
         points, stretches = self._points, self._stretches
         held, tip = self._held_by(point), points.tips[point]
-        num_slots, shared = sum(map(stretches.exclusive_slots, held)), 0
+        num_slots, shared = sum(map(stretches.exclusive_slots, held)), 0.0
         is_followed = tip > 0 and stretches.num_holders[tip] > 1
         if self._is_plain:
             tokens = max(1, num_slots) * self._main_group.tokens_per_chunk
         else:
             tokens = self._tokens_saved(point)
-            if not is_followed:
-                shared = sum(map(stretches.shared_slots, held))
+            num_prefixes = len(self._prefix_groups)
+            if not num_slots:
+                shared = sum(map(stretches.slots_per_holder, held[num_prefixes:]))
+            elif not is_followed:
+                shared = sum(map(stretches.shared_slots, held[:num_prefixes]))
         points.set_worth(point, num_slots, shared, tokens, is_followed=is_followed)
 
     def _tokens_saved(self, point: int) -> int:

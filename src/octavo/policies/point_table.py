@@ -31,7 +31,10 @@ class PointTable:
     the other; then the next part's. Points with a weight wait apart (`WeighedPoints`).
 
     A point that would free nothing now because it is being read is parked when its turn comes: a bounded number of
-    them for one eviction, and then any other goes. `set_worth` and `was_read` bring it back."""
+    them for one eviction, and then any other goes. `set_worth` and `was_read` bring it back.
+
+    Points that lie denser than a window is long free nothing alone, and much together. They go like others: a bounded
+    number in one eviction that frees nothing yet, and more where nothing else can go."""
 
     def __init__(
         self,
@@ -41,22 +44,28 @@ class PointTable:
         frees_at_once: Callable[[int], bool],
         any_other: Callable[[], int],
         *,
+        most_let_go: int,
         is_asked_by_use: bool,
     ) -> None:
         """`reckon_changed`: says `set_worth` for the points whose worth may have changed. `frees_at_once`: whether
         nobody reads what a point would free. `any_other`: a point of which that is true, as good as can be found soon;
-        0 if none is. `is_asked_by_use`: whether somebody will ask for the point used longest ago."""
+        0 if none is. `most_let_go`: how many points one eviction may give up that free nothing yet. `is_asked_by_use`:
+        whether somebody will ask for the point used longest ago."""
         self.now = 0
         """The slots stored since the beginning; it serves as a clock."""
         self.hazards = Hazards(num_slots, num_units)
         self._num_slots, self._any_other = num_slots, any_other
         self._reckon_changed, self._frees_at_once = reckon_changed, frees_at_once
-        self._num_to_pass = 0
-        """How many points may still be parked for the eviction that is under way."""
+        self._most_let_go = most_let_go
+        self._num_to_pass = self._num_to_let_go = 0
+        """How many points may still be parked for the eviction that is under way, and how many may still be given up
+        that free nothing yet."""
         self.tokens_per_slot = array("d", [0.0])
         """Per point, as it was when it was last reckoned: its tokens beyond the next point below, for each slot that
         becomes free then, or is its part of those that it keeps together with others and go only with all of them."""
-        self._columns: list[array[int] | array[float]] = [self.tokens_per_slot]
+        self.shared = array("d", [0.0])
+        """Per point, as it was when it was last reckoned: its part of the slots that go only with several points."""
+        self._columns: list[array[int] | array[float]] = [self.tokens_per_slot, self.shared]
         self.names: list[bytes] = [b""]
         """Per point: the hash of its last block; for an end, the key of its last chunk."""
         self.is_end = self.new_column("b")
@@ -116,7 +125,7 @@ class PointTable:
                 self._by_use.grow()
         self.names[point], self.is_end[point] = name, is_end
         self.num_tokens[point], self.last_use[point], self.tips[point] = num_tokens, self.now, tip
-        self.freed[point], self.tokens_per_slot[point] = 0, inf  # until it is reckoned
+        self.freed[point], self.shared[point], self.tokens_per_slot[point] = 0, 0.0, inf  # until it is reckoned
         self.rows[point], self.lives[point] = 0, -1
         if not is_end and name in self._weighed.wanted:
             self._weighed.put(point, self._weighed.wanted[name])
@@ -189,16 +198,16 @@ class PointTable:
         index = self.hazards.index[row, self.hazards.age_of(self.now - self.last_use[point])]
         return float(index) * self.tokens_per_slot[point]
 
-    def set_worth(self, point: int, num_slots: int, shared: int, tokens_saved: int, *, is_followed: bool) -> None:
+    def set_worth(self, point: int, num_slots: int, shared: float, tokens_saved: int, *, is_followed: bool) -> None:
         """Says what a point is worth, before its first life begins, or since a neighbour came or went."""
-        self.freed[point] = num_slots
+        self.freed[point], self.shared[point] = num_slots, shared
         self.tokens_per_slot[point] = tokens_saved / (num_slots + shared or 1)
         class_ = self.rows[point] % FOLLOWED
         self.rows[point] = class_ + FOLLOWED if is_followed else class_
         if point in self._weights:
-            if num_slots:
+            if num_slots or shared:
                 self._weighed.changed(point)
-        elif num_slots and self.lives[point] >= 0:
+        elif (num_slots or shared) and self.lives[point] >= 0:
             self._come_back(point)
 
     def was_read(self, point: int) -> None:
@@ -209,8 +218,8 @@ class PointTable:
             self._come_back(point)
 
     def can_go(self, point: int) -> bool:
-        """Whether something becomes free at once when a point is given up."""
-        return self._frees_at_once(point)
+        """Whether something becomes free when a point is given up: at once, or when others go too."""
+        return self._frees_at_once(point) or (not self.freed[point] and self.shared[point] > 0)
 
     def _come_back(self, point: int) -> None:
         """Puts a point back that left because it would have freed nothing."""
@@ -225,7 +234,7 @@ class PointTable:
         if self._looked_in_vain or self._num_to_pass < _MOST_PASSED:
             self._looked_in_vain = False
             self._least.clear()
-        self._num_to_pass = _MOST_PASSED
+        self._num_to_pass, self._num_to_let_go = _MOST_PASSED, self._most_let_go
 
     def worst(self) -> int | None:
         """The point to give up next. If no point would free anything, one whose neighbours may then."""
@@ -234,11 +243,15 @@ class PointTable:
             if self._num_to_pass <= 0 and (other := self._find_other()):
                 return other
             point, life = least[-1]
-            if self.lives[point] == life and self._waits[point] and self.freed[point]:
+            if self.lives[point] == life and self._waits[point]:
                 if self._frees_at_once(point):
                     return point
-                self._num_to_pass -= 1
-                self._park(point)
+                if self.freed[point]:
+                    self._num_to_pass -= 1
+                    self._park(point)
+                elif self._num_to_let_go > 0 and self.shared[point]:
+                    self._num_to_let_go -= 1
+                    return point
             least.pop()
         return self._passed_over_first()
 
@@ -253,6 +266,9 @@ class PointTable:
             self._least += self._find_least(self._part, num_parts)
             if self._least:
                 return True
+        if self._num_to_let_go <= 0:
+            self._num_to_let_go = self._most_let_go
+            return self._look()
         self._looked_in_vain = True
         return False
 
@@ -260,8 +276,10 @@ class PointTable:
         """The least points of those whose numbers leave this rest, with their lives. The least is last; the older of
         two equal ones is less. As many more are found as were passed over in this eviction."""
         here = slice(part, None, num_parts)
-        freed = np.frombuffer(self.freed, np.int64)[here]
-        places = np.logical_and(freed, np.frombuffer(self._waits, np.int8)[here]).nonzero()[0]
+        goes = np.frombuffer(self.freed, np.int64)[here]
+        if self._num_to_let_go > 0:
+            goes = np.logical_or(goes, np.frombuffer(self.shared)[here])
+        places = np.logical_and(goes, np.frombuffer(self._waits, np.int8)[here]).nonzero()[0]
         if not len(places):
             return []
         hazards = self.hazards

@@ -245,7 +245,8 @@ class ResumePointPolicy(PointKeeper, EvictionPolicy):
         points, tip = self._points, self._points.tips[point]
         if self._is_plain or points.rows[point] < FOLLOWED or self._stretches.parts_below(tip):
             return True
-        return points.tokens_per_slot[point] == self._tokens_saved(point) / (points.freed[point] or 1)
+        num_slots = points.freed[point] + points.shared[point]
+        return points.tokens_per_slot[point] == self._tokens_saved(point) / (num_slots or 1)
 
     def check_invariants(self) -> None:
         self._stretches.check_invariants()

@@ -149,6 +149,10 @@ class StretchColumns:
                 num_slots += self.chunk_slots[before] * len(self.keys[before]) / num_sharing
         return round(num_slots)
 
+    def slots_per_holder(self, number: int) -> float:
+        """The part of each holder in a stretch."""
+        return self.slots_of(number) / self.num_holders[number]
+
     def _new_number(self) -> int:
         """The number of a new stretch, with empty columns."""
         if self._free:
