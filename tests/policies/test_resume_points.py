@@ -7,7 +7,7 @@ from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from octavo.chunks import PromisedPoint, get_offload_group_idx
 from octavo.policies import ResumePointPolicy
-from octavo.specs import GroupAvailability, ResumePoint, longest_resume
+from octavo.specs import GroupAvailability, ResumePoint, SlidingWindowSpec, longest_resume
 from octavo.testing import EvictionPolicySuite, policy_suite
 
 HYBRID = (policy_suite.FULL, policy_suite.WINDOW, policy_suite.STATE)
@@ -516,6 +516,16 @@ def test_few_points_wait_to_be_reckoned_where_nothing_goes():
     for symbol in range(512):
         writer.store([symbol // 64, symbol // 8 % 8, symbol % 8])
     assert len(writer.policy._stretches.changed) <= 70
+
+
+def test_fewer_points_wait_to_be_reckoned_where_each_holds_much():
+    window = SlidingWindowSpec(block_size=8, num_kv_heads=1, head_size=8, sliding_window=64 * 8 + 1)
+    writer = Writer(groups=(policy_suite.FULL, policy_suite.policy_group(window)), num_slots=10_000)
+    for length in range(1, 100):
+        writer.insert(*(policy_suite.chunk_of([0] * length, group_idx) for group_idx in range(2)))
+        writer.promise([0] * length)
+    assert len(writer.kept) == 99
+    assert len(writer.policy._stretches.changed) <= 256 // 64
 
 
 def test_chunks_before_a_pinned_one_are_given_up_in_the_end():

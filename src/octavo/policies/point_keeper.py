@@ -23,10 +23,10 @@ from octavo.policies.stretches import StretchTable
 
 _MOST_LOOKS = 64
 _MOST_HELD = 256
-"""About as many chunks of windows and states are held by the points that one eviction gives up though they free nothing
-yet, at some two microseconds each."""
+"""About as many chunks of windows and states are held by the points that wait to be reckoned anew, and by those that
+one eviction gives up though they free nothing yet, at some two microseconds each."""
 _MOST_CHANGED = 64
-"""The most points that wait to be reckoned anew, at some three microseconds each."""
+"""The most points that wait to be reckoned anew, at some three microseconds each where they hold few chunks."""
 _FAR = 1 << 20
 """A boundary beyond what any window spans, in tokens."""
 _MOST_COUNTED = 1000
@@ -281,7 +281,7 @@ class PointKeeper:
     def _bound_changed(self) -> None:
         """Points are reckoned when the least is sought. Where nothing goes for long they do not become too many for one
         call."""
-        if len(self._stretches.changed) > _MOST_CHANGED:
+        if len(self._stretches.changed) > min(_MOST_CHANGED, _MOST_HELD // self._num_in_runs):
             self._reckon_changed()
 
     def _reckon_changed(self) -> None:
