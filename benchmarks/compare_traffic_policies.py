@@ -2,15 +2,16 @@
 
     python benchmarks/compare_traffic_policies.py --model examples/models/gpt-oss-20b.json \
         --device 3GiB --memory 8GiB 16GiB 30GiB [--kinds documents loops] [--requests 1200] [--seeds 1]
-    ... --block-size 16 --kinds questions tasks turns
+    ... --block-size 16 --kinds questions tasks turns shots files retries
 
 Kinds, in blocks: `documents`, asked about by Zipf's law; `retrieval`, one to three parts of documents after a system
 prompt; `loops`, one document after the other and again; `tenants`, conversations after instructions of different
 popularity; `agents`, a few that grow long; `thinking`, conversations that leave out what was thought; `mixture`, four
 of these at once. In tokens: `questions` of 20 to 400 about 60 documents of 4,000 to 24,000; `tasks` of 700 to 2,500
-about 30 of 6,000 to 40,000; `turns` of 50 to 960 in 60 conversations after one of four instructions. Points of a
-hundred: what each resumes of the prompts' tokens; `ahead`: what the default resumes more than the better of LRU and
-ARC.
+about 30 of 6,000 to 40,000; `turns` of 50 to 960 in 60 conversations after one of four instructions; `shots`, something
+of 50 to 900 after one of 50 lists of examples, by Zipf's law; `files`, questions about 120 files of eight repositories,
+by Zipf's law; `retries`, 20 prompts of 500 to 12,000 at a time, two to eight times each. Points of a hundred: what each
+resumes of the prompts' tokens; `ahead`: what the default resumes more than the better of LRU and ARC.
 """
 
 import argparse
@@ -152,9 +153,34 @@ def turns(chooser: Random, blocks: Blocks) -> Prompts:
             live.pop(chat)
 
 
+def shots(chooser: Random, blocks: Blocks) -> Prompts:
+    examples = [blocks.of_tokens(chooser.randrange(1500, 9000)) for _ in range(50)]
+    while True:
+        yield examples[by_zipf(chooser, 50)] + blocks.of_tokens(chooser.randrange(50, 900))
+
+
+def files(chooser: Random, blocks: Blocks) -> Prompts:
+    system = blocks.of_tokens(1500)
+    repositories = [system + blocks.of_tokens(chooser.randrange(4000, 12_000)) for _ in range(8)]
+    texts = [chooser.choice(repositories) + blocks.of_tokens(chooser.randrange(500, 6000)) for _ in range(120)]
+    while True:
+        yield texts[by_zipf(chooser, 120)] + blocks.of_tokens(chooser.randrange(30, 600))
+
+
+def retries(chooser: Random, blocks: Blocks) -> Prompts:
+    live: list[tuple[list[int], int]] = []
+    while True:
+        if len(live) < 20:
+            live.append((blocks.of_tokens(chooser.randrange(500, 12_000)), chooser.randrange(2, 9)))
+        prompt, num_times = live.pop(chooser.randrange(len(live)))
+        yield prompt
+        if num_times > 1:
+            live.append((prompt, num_times - 1))
+
+
 IN_BLOCKS = (documents, retrieval, loops, tenants, agents, thinking, mixture)
 KINDS: dict[str, Callable[[Random, Blocks], Prompts]] = {
-    kind.__name__: kind for kind in (*IN_BLOCKS, questions, tasks, turns)
+    kind.__name__: kind for kind in (*IN_BLOCKS, questions, tasks, turns, shots, files, retries)
 }
 
 
