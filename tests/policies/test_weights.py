@@ -155,3 +155,16 @@ def test_demoted_points_go_that_free_something_only_together():
     for number in range(7):
         tier.store([200, number, 0, 7])
     assert [tier.has(path[:end]) for end in range(1, 13)] == [False] * 11 + [True]
+
+
+@pytest.mark.parametrize("groups", [(FULL,), (FULL, WINDOW)], ids=["full", "window + full"])
+def test_a_prefill_that_goes_on_is_not_its_own_victim_where_all_else_is_retained(groups):
+    tier = Tier(groups)
+    for number in range(PREFIXES):
+        path = [number, 1, 2, 3]
+        tier.policy.weigh(policy_suite.block_hash_of(path), 1000.0)
+        tier.store(path)
+    path = [200] * 12
+    for end in (4, 8, 12):
+        tier.store(path[:end])
+    assert tier.has(path)

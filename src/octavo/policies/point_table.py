@@ -260,7 +260,7 @@ class PointTable:
         self._reckon_changed()
         if self._looked_in_vain:
             return bool(self._least)
-        num_parts = -(-(len(self.names) - len(self._unused)) // _MOST_LOOKED_AT)
+        num_parts = self._num_parts()
         for part in range(self._part + 1, self._part + 1 + num_parts):
             self._part = part % num_parts
             self._least += self._find_least(self._part, num_parts)
@@ -271,6 +271,9 @@ class PointTable:
             return self._look()
         self._looked_in_vain = True
         return False
+
+    def _num_parts(self) -> int:
+        return -(-(len(self.names) - len(self._unused)) // _MOST_LOOKED_AT)
 
     def _find_least(self, part: int, num_parts: int) -> list[tuple[int, int]]:
         """The least points of those whose numbers leave this rest, with their lives. The least is last; the older of
@@ -356,9 +359,18 @@ class PointTable:
         weighed = self._weighed.least(self.now * _LOOKS_PER_TURN // self._num_slots, by_use=by_use)
         if weighed is None:
             return self._weighed.any_one() if point is None else point
+        if point is not None and self.last_use[point] == self.now:
+            point = self._least_older()
         if point is None or not self.can_go(point):
             return weighed
         return min(weighed, point, key=lambda one: self._weighed.value_of(one, by_use=by_use))
+
+    def _least_older(self) -> int | None:
+        """The least of those that were there before the last store, as far as a look finds one. Else a prefill that
+        goes on would be its own victim where the others are retained."""
+        num_parts = self._num_parts()
+        found = self._find_least(self._part % num_parts, num_parts)
+        return next((point for point, _ in reversed(found) if self.last_use[point] < self.now), None)
 
     def value_of(self, point: int, *, by_use: bool) -> float:
         return 1 / (1 + self.now - self.last_use[point]) if by_use else self._score(point)
