@@ -20,10 +20,13 @@ LIVENESS = ("tests/engine/test_liveness.py", "-k", "loaded_ahead")
 TURNS = ("tests/engine/test_scheduler.py", "-k", "tenant")
 LENDING = ("tests/offload/test_lending.py",)
 STALLS = ("tests/engine/test_stalls.py",)
-POINTS = ("tests/policies/test_resume_points.py", "-k", "renews or comes_back or fork or saves_more or together")
+POINTS = (
+    "tests/policies/test_resume_points.py",
+    "-k",
+    "renews or comes_back or fork or saves_more or together or went_through",
+)
 DOCUMENTS = ("tests/sim/test_policy_net.py", "-k", "documents_rather")
 LOOPS = ("tests/sim/test_policy_net.py", "-k", "part_of_a_loop")
-PASSED = ("tests/sim/test_policy_net.py", "-k", "went_through")
 COMPARED = ("tests/engine/test_compared.py", "-k", "llama and not taken")
 _OTHER_STAGED = "Narrow or Large or Direct or Units or Unpinned"
 GPU_WORKER = ("tests/transfer/test_workers.py", "-k", "TestStagedWorker and they")
@@ -298,7 +301,7 @@ ENGINE_BUGS = (
         file="policies/resume_points.py",
         right="Role.PASSED if role is Role.BETWEEN else role",
         wrong="role",
-        tests=PASSED,
+        tests=POINTS,
     ),
     Bug(
         name="a point does not count what has gone before it",

@@ -7,6 +7,7 @@ from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from octavo.chunks import PromisedPoint, get_offload_group_idx
 from octavo.policies import ResumePointPolicy
+from octavo.policies.hazards import Role
 from octavo.specs import GroupAvailability, ResumePoint, SlidingWindowSpec, longest_resume
 from octavo.testing import EvictionPolicySuite, policy_suite
 
@@ -110,8 +111,9 @@ class Writer:
         if promises:
             self.promise(path)
 
-    def promise(self, path):
-        self.policy.promise(PromisedPoint(len(path) * policy_suite.TOKENS_PER_CHUNK, policy_suite.block_hash_of(path)))
+    def promise(self, path, *, promised_chunks=0):
+        num_tokens, promised = (count * policy_suite.TOKENS_PER_CHUNK for count in (len(path), promised_chunks))
+        self.policy.promise(PromisedPoint(num_tokens, policy_suite.block_hash_of(path), promised))
 
     def use(self, path):
         self.policy.touch([policy_suite.chunk_of(path, 0).key, policy_suite.chunk_of(path, 2).key])
@@ -282,6 +284,17 @@ def test_a_use_renews_the_points_below_too():
     while [1] * 3 in writer.kept:
         writer.evict()
     assert [0] * 3 in writer.kept
+
+
+def test_points_inside_a_prompt_are_of_another_class_once_a_request_went_through():
+    writer = Writer()
+    writer.store([0] * 3)
+    writer.store([0] * 6, promises=False)
+    writer.promise([0] * 6, promised_chunks=3)
+    roles, inside = writer.policy._points.roles, writer.policy._full_point(policy_suite.block_hash_of([0] * 3))
+    assert roles[inside] == Role.BETWEEN
+    writer.use([0] * 6)
+    assert roles[inside] == Role.PASSED
 
 
 def test_the_last_to_leave_a_fork_counts_what_was_shared():
