@@ -15,6 +15,7 @@ from octavo.http.admission import Admission
 from octavo.http.errors import ApiError
 from octavo.http.exchange import ClientGoneError, Exchange
 from octavo.http.sockets import open_socket
+from octavo.http.whole_events import is_event_stream
 from octavo.server import ServerConfig
 
 
@@ -224,3 +225,9 @@ def test_answers_leave_at_once():
 def test_wrong_configurations(wrong):
     with pytest.raises(InputError):
         ServerConfig(**{"model_name": "m", **wrong})
+
+
+@pytest.mark.parametrize("name", ["text/event-stream", "Text/Event-Stream; charset=utf-8"])
+def test_a_stream_of_events_is_known_however_its_type_is_written(name):
+    assert is_event_stream(name)
+    assert not is_event_stream("application/json")

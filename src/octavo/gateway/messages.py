@@ -6,7 +6,7 @@ from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from envoy.type.v3.http_status_pb2 import HttpStatus
 
-from octavo.http import ApiError
+from octavo.http import ApiError, is_event_stream
 
 DESTINATION = "x-gateway-destination-endpoint"
 """The header, and the key of the dynamic metadata, that tell a request's destination."""
@@ -67,9 +67,9 @@ def read_headers(headers: ext_proc.HttpHeaders) -> dict[str, str]:
     return {one.key: (one.raw_value or one.value.encode()).decode("latin-1") for one in headers.headers.headers}
 
 
-def is_event_stream(headers: ext_proc.HttpHeaders) -> bool:
+def is_streamed(headers: ext_proc.HttpHeaders) -> bool:
     """Whether an answer comes token by token."""
-    return read_headers(headers).get("content-type", "").startswith("text/event-stream")
+    return is_event_stream(read_headers(headers).get("content-type", ""))
 
 
 def read_subset(message: ext_proc.ProcessingRequest) -> frozenset[str] | None:

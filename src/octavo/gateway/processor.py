@@ -20,7 +20,7 @@ from octavo.gateway.messages import (
     RESPONSE_HEADERS,
     RESPONSE_TRAILERS,
     destination,
-    is_event_stream,
+    is_streamed,
     read_headers,
     read_served,
     read_subset,
@@ -99,7 +99,7 @@ class _Exchange:
             case "request_trailers":
                 answers = [*await self._send_on(is_last=False), REQUEST_TRAILERS]
             case "response_headers":
-                self._is_stream = is_event_stream(message.response_headers)
+                self._is_stream = is_streamed(message.response_headers)
                 if self._picked is not None:
                     self._picked.answered_by(read_served(message))
                 answers = [RESPONSE_HEADERS]

@@ -7,7 +7,7 @@ Inside, where an arrow leads to what a module calls:
     gated_app -> gate, refusals                 who may ask for what, and how the others are answered
     tenants                                     API keys with a tenant each
     body_route -> admission, exchange           a request with a body: a place, its bytes within bounds, its answer
-    exchange -> whole_events                    what breaks off in the middle
+    exchange -> whole_events                    streams of events, and what breaks off within one
     connection, body_parts, threads             slow clients, bodies that hold everybody up, work beside the loop
     errors                                      answers that are no success
     metrics -> metric                           what is counted of all this

@@ -56,3 +56,4 @@ from .tenants import (
     tenants_of as tenants_of,
 )
 from .threads import PatientCalls as PatientCalls, run_apart as run_apart, take_error as take_error
+from .whole_events import is_event_stream as is_event_stream

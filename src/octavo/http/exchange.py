@@ -13,14 +13,13 @@ from octavo.http.body_parts import check_parts
 from octavo.http.config import HttpConfig
 from octavo.http.errors import ApiError
 from octavo.http.gate import TENANT
-from octavo.http.whole_events import ends_event, whole_events
+from octavo.http.whole_events import EVENT_STREAM, ends_event, is_event_stream, whole_events
 
 T = TypeVar("T")
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 _JSON = (b"content-type", b"application/json")
-_EVENT_STREAM = b"text/event-stream"
-_EVENTS = [(b"content-type", _EVENT_STREAM + b"; charset=utf-8"), (b"cache-control", b"no-cache")]
+_EVENTS = [(b"content-type", f"{EVENT_STREAM}; charset=utf-8".encode()), (b"cache-control", b"no-cache")]
 GIVE_UP = "octavo.give_up"
 """The key in a request's scope for a function that ends its connection at once. What is unsent is dropped."""
 IGNORED_FIELDS = "x-octavo-ignored-fields"
@@ -197,7 +196,7 @@ class Exchange:
 def _is_events(headers: Headers) -> bool:
     """Whether an answer is a stream of events, and not compressed."""
     told = dict(headers)
-    return told.get(b"content-type", b"").startswith(_EVENT_STREAM) and b"content-encoding" not in told
+    return is_event_stream(told.get(b"content-type", b"").decode("latin-1")) and b"content-encoding" not in told
 
 
 def _too_large(most: int) -> ApiError:

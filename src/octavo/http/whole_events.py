@@ -6,6 +6,7 @@ clients would find no JSON in it, or after `da` no field that they know, and tak
 
 from collections.abc import AsyncIterator
 
+EVENT_STREAM = "text/event-stream"
 _ENDS = (b"\n\n", b"\n\r\n", b"\r\r")
 """An event ends with an empty line."""
 _LONGEST_END = max(map(len, _ENDS))
@@ -29,6 +30,11 @@ async def whole_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             del held[:end]
     if held:
         yield bytes(held)
+
+
+def is_event_stream(content_type: str) -> bool:
+    """Whether an answer of this type has events; upper and lower case are the same."""
+    return content_type.lower().startswith(EVENT_STREAM)
 
 
 def ends_event(piece: bytes) -> bool:

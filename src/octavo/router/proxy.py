@@ -20,7 +20,7 @@ import httpx
 import msgspec
 
 from octavo.errors import MALFORMED
-from octavo.http import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, not_found, overloaded
+from octavo.http import IGNORED_FIELDS, RETAIN, ApiError, Exchange, Headers, is_event_stream, not_found, overloaded
 from octavo.router.decisions import Decisions
 from octavo.router.engine_load import SentRequest
 from octavo.router.fleet import Fleet
@@ -209,7 +209,7 @@ async def _begun(member: Member, answer: httpx.Response) -> AsyncIterator[bytes]
 
 
 def _is_stream(answer: httpx.Response) -> bool:
-    return bool(answer.headers.get("content-type", "").startswith("text/event-stream"))
+    return is_event_stream(answer.headers.get("content-type", ""))
 
 
 async def _reason(pieces: AsyncIterator[bytes]) -> bytes:
