@@ -119,6 +119,18 @@ def test_a_hybrid_keeps_what_several_requests_went_through():
     assert lead_over_arc(small_model(window(8, heads=32), full(4, heads=64)), in_pairs, 0.15) >= -0.005
 
 
+def test_points_close_together_do_not_outlive_their_use():
+    """Something new after one of thirty lists of examples, by Zipf's law. The first ones have a point at each block,
+    and windows of eight blocks: no such point frees anything alone. Who keeps them is behind ARC."""
+
+    def after_examples(chooser, fresh):
+        examples, weights = make_documents(chooser, fresh, 30, range(40, 240))
+        return [[*chooser.choices(examples, weights)[0], *islice(fresh, chooser.randrange(2, 24))] for _ in range(250)]
+
+    model = small_model(window(8 * BLOCK, heads=64), full(BLOCK, heads=64), limits=LONG)
+    assert lead_over_arc(model, after_examples, 0.35) >= 0.003
+
+
 @cache
 def tasks(seed):
     """Thirty documents of 90 to 600 blocks, in any order, each time with a task of its own."""
