@@ -47,8 +47,9 @@ class PointKeeper:
         self._main_group = (self._prefix_groups or self._run_groups or self._groups)[0]
         self._ending_groups = self._prefix_groups[:1] or self._run_groups
         """The groups of which one has a chunk that ends with each full point."""
-        self._num_in_runs = 1 + sum(group.num_chunks[_FAR - group.tokens_per_chunk] for group in self._run_groups)
-        """How many chunks a point holds besides prefixes, or one more."""
+        num_held = 1 + sum(group.num_chunks[_FAR - group.tokens_per_chunk] for group in self._run_groups)
+        self._most_at_once = max(1, _MOST_HELD // num_held)
+        """How many points hold as many chunks of windows and states, with the end of a prefix each."""
         self._num_slots = num_slots
         per_unit = chunks_per_unit(num_slots, self._main_group.tokens_per_chunk)
         self._num_units = num_slots // per_unit
@@ -63,7 +64,7 @@ class PointKeeper:
             self._reckon_changed,
             self._frees_at_once,
             self._point_idle_longest,
-            most_let_go=max(1, _MOST_HELD // self._num_in_runs),
+            most_let_go=self._most_at_once,
             is_asked_by_use=self._is_plain,
         )
         self._more_tips = [self._points.new_column() for _ in self._prefix_groups[1:]]
@@ -281,7 +282,7 @@ class PointKeeper:
     def _bound_changed(self) -> None:
         """Points are reckoned when the least is sought. Where nothing goes for long they do not become too many for one
         call."""
-        if len(self._stretches.changed) > min(_MOST_CHANGED, _MOST_HELD // self._num_in_runs):
+        if len(self._stretches.changed) > min(_MOST_CHANGED, self._most_at_once):
             self._reckon_changed()
 
     def _reckon_changed(self) -> None:

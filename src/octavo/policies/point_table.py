@@ -58,13 +58,12 @@ class PointTable:
         self._reckon_changed, self._frees_at_once = reckon_changed, frees_at_once
         self._most_let_go = most_let_go
         self._num_to_pass = self._num_to_let_go = 0
-        """How many points may still be parked for the eviction that is under way, and how many may still be given up
-        that free nothing yet."""
+        """In this eviction: how many points may still be parked, and given up though they free nothing yet."""
         self.tokens_per_slot = array("d", [0.0])
         """Per point, as it was when it was last reckoned: its tokens beyond the next point below, for each slot that
-        becomes free then, or is its part of those that it keeps together with others and go only with all of them."""
+        becomes free then, or is its part of those that go only with several points."""
         self.shared = array("d", [0.0])
-        """Per point, as it was when it was last reckoned: its part of the slots that go only with several points."""
+        """Per point, of the same time: that part."""
         self._columns: list[array[int] | array[float]] = [self.tokens_per_slot, self.shared]
         self.names: list[bytes] = [b""]
         """Per point: the hash of its last block; for an end, the key of its last chunk."""
@@ -366,11 +365,11 @@ class PointTable:
         return min(weighed, point, key=lambda one: self._weighed.value_of(one, by_use=by_use))
 
     def _least_older(self) -> int | None:
-        """The least of those that were there before the last store, as far as a look finds one. Else a prefill that
-        goes on would be its own victim where the others are retained."""
+        """The least that can go of those that were there before the last store, as far as a look finds one. Else a
+        prefill that goes on would be its own victim where the others are retained."""
         num_parts = self._num_parts()
-        found = self._find_least(self._part % num_parts, num_parts)
-        return next((point for point, _ in reversed(found) if self.last_use[point] < self.now), None)
+        found = [point for point, _ in reversed(self._find_least(self._part % num_parts, num_parts))]
+        return next((point for point in found if self.last_use[point] < self.now and self.can_go(point)), None)
 
     def value_of(self, point: int, *, by_use: bool) -> float:
         return 1 / (1 + self.now - self.last_use[point]) if by_use else self._score(point)
