@@ -63,6 +63,12 @@ class BlockPool:
         """Changes when everything is forgotten."""
         self._has_moved_blocks = False
         """Since the last `take_changes`, so that rows in the log may be old."""
+        self.rules = [group.spec.rule for group in config.groups]
+        """By group: the spec that says what a resume needs."""
+        prefixes = [index for index, rule in enumerate_groups(self.rules) if rule.needs_whole_prefix]
+        is_decoder_only = all(rule.indexes_decoder_tokens for rule in self.rules)
+        self.first_prefix_group = prefixes[0] if prefixes and is_decoder_only else None
+        """Without this group's first block nothing of a request is there; None where other groups may have some."""
         self._pages_of = [self.classes[group.page_class or 0] for group in config.groups]
         self._clock = 0
         self._events = StepEvents(len(config.groups)) if logs_changes else None
@@ -196,7 +202,10 @@ class BlockPool:
 
     def _is_obtainable(self, counts: Sequence[int]) -> bool:
         """Whether each class has its count of pages without another sheet, free ones and cached ones."""
-        return all(count <= pages.num_obtainable for pages, count in zip(self.classes, counts, strict=True))
+        for pages, count in zip(self.classes, counts, strict=True):  # no generator: it is hot
+            if count > len(pages.free_rows) + pages.num_cached:
+                return False
+        return True
 
     def _missing_sheets(self, counts: Sequence[int]) -> list[int]:
         """Sheets that each class lacks for `counts` pages even when it gives up all that it has cached."""
@@ -250,7 +259,7 @@ class BlockPool:
     def _take_from_sheets_or_cache(self, pages: ClassPages, page_class: int, wanted: Sequence[int]) -> list[Row]:
         """Pages for a class that can do without more sheets, and gets some all the same where they cost less."""
         count = wanted[page_class]
-        sheets = ceil_div(max(0, count - len(pages.free_rows)), pages.pages_per_sheet)
+        sheets = ceil_div(count, pages.pages_per_sheet)
         leasable = 0
         if self.free_sheets:
             leasable = min(sheets, self._num_leasable(page_class))
@@ -260,7 +269,7 @@ class BlockPool:
             self._clear(*victim)
             self._lease(page_class, 1)
             leasable += 1
-        rows = pages.take_free(count)
+        rows = pages.take_free(count) if pages.free_rows else []
         for group, evicted, hashes in pages.evict(count - len(rows)):
             rows += evicted
             self._note_removal(group, hashes)

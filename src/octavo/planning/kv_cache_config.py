@@ -9,6 +9,7 @@ A sheet is leased to one class at a time. Groups whose pages are equally large s
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from octavo.planning.resumability import why_nothing_resumes
 from octavo.specs import RequestLimits, ResumePoint, UniformTypeKVCacheSpecs, blocks_to_resume, ceil_div, last_boundary
@@ -56,7 +57,7 @@ class KVCacheGroupSpec:
         return sum(spec.unpadded_page_size_bytes for spec in self.spec.specs.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KVCacheConfig:
     """The memory plan of one rank. All code that allocates, indexes or offloads blocks takes its numbers from here."""
 
@@ -75,7 +76,7 @@ class KVCacheConfig:
     """The same where it was asked for; None where the plan reckoned it."""
     limits: RequestLimits
 
-    @property
+    @cached_property
     def has_draft(self) -> bool:
         return any(group.is_draft for group in self.groups)
 
